@@ -1,0 +1,168 @@
+"""What can a person ask of the local stack? The commands up, down, status and logs; each reads options and calls once."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from local_stack.console import Follower, Screen
+from local_stack.errors import StackError
+from local_stack.home import Home, default_root, is_locked, open_home
+from local_stack.limits import limit
+from local_stack.processes import is_alive, rotate, tail
+from local_stack.state import READY, load, stop_supervisor
+from local_stack.supervisor import Commands, Options, Supervisor
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Run Hindsight on this machine.")
+_LOGS = ("supervisor", "service", "gateway", "migrate", "postgres", "redis", "qdrant")
+
+HomeOption = Annotated[
+    Path | None, typer.Option("--home", envvar="HINDSIGHT_HOME", help="Folder of the data. Default: ~/.hindsight")
+]
+HiddenCommand = Annotated[str | None, typer.Option(hidden=True, help="Another program in place of ours (tests).")]
+
+
+@app.command()
+def up(
+    home: HomeOption = None,
+    port: Annotated[int, typer.Option(envvar="HINDSIGHT_PORT", min=1, max=65535, help="Port of the service.")] = int(
+        limit("ports", "service")
+    ),
+    gateway_port: Annotated[
+        int, typer.Option(envvar="HINDSIGHT_GATEWAY_PORT", min=1, max=65535, help="Port of the MCP gateway.")
+    ] = int(limit("ports", "gateway")),
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when ready; `hindsight down` stops it.")] = False,
+    gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="Start the MCP gateway too.")] = True,
+    migrate_command: HiddenCommand = None,
+    service_command: HiddenCommand = None,
+    gateway_command: HiddenCommand = None,
+) -> None:
+    """Start Postgres, Redis, Qdrant's engine, the service and the MCP gateway, and stay until Ctrl-C."""
+    screen = Screen()
+    given = {"migrate": migrate_command, "service": service_command, "gateway": gateway_command}
+    with _explained(screen):
+        found = open_home(home or default_root())
+        if detach:
+            raise typer.Exit(_detached(found, screen, port, gateway_port, gateway, given))
+        commands = Commands(**{name: tuple(shlex.split(text)) for name, text in given.items() if text})
+        raise typer.Exit(Supervisor(found, Options(port, gateway_port, gateway, commands), screen).run())
+
+
+@app.command()
+def down(home: HomeOption = None) -> None:
+    """Stop the stack of this home, wherever it was started. Fine when nothing runs."""
+    screen = Screen()
+    with _explained(screen):
+        stopped = stop_supervisor(open_home(home or default_root()))
+        screen.say("Stopped." if stopped else "Not running.")
+
+
+@app.command()
+def status(home: HomeOption = None) -> None:
+    """Show each process. Exit code 1 when the stack is not running or a part of it is down."""
+    screen = Screen()
+    with _explained(screen):
+        found = open_home(home or default_root())
+        state = load(found)
+        if state is None or not is_locked(found):
+            screen.say(f"Not running ({found.root}). Start it with: hindsight up")
+            raise typer.Exit(1)
+        rows = [("supervisor", str(state.supervisor.pid), "", state.phase if is_alive(state.supervisor) else "down")]
+        for member in state.members.values():
+            rows.append((member.name, str(member.identity.pid), member.url, "up" if is_alive(member.identity) else "down"))
+        screen.table(("PROCESS", "PID", "URL", "STATE"), rows)
+        raise typer.Exit(0 if state.phase == READY and all(row[3] != "down" for row in rows) else 1)
+
+
+@app.command()
+def logs(
+    name: Annotated[str | None, typer.Argument(help=f"One of: {', '.join(_LOGS)}. Default: all.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines of the past.")] = int(
+        limit("logs", "tail_lines")
+    ),
+    home: HomeOption = None,
+) -> None:
+    """Print the end of the logs."""
+    screen = Screen()
+    with _explained(screen):
+        if name is not None and name not in _LOGS:
+            raise StackError(f"There is no log {name!r}; choose one of: {', '.join(_LOGS)}")
+        found = open_home(home or default_root())
+        chosen = [name] if name else [known for known in _LOGS if found.log(known).exists()]
+        followers = {known: _follower(found.log(known)) for known in chosen}
+        for known in chosen:
+            for line in tail(found.log(known), lines).splitlines() if lines else ():
+                screen.say(line if name else f"{known} │ {line}")
+        while follow:
+            for known, follower in followers.items():
+                for line in follower.lines():
+                    screen.say(line if name else f"{known} │ {line}")
+            time.sleep(limit("logs", "follow_ms") / 1000)
+
+
+def _follower(log: Path) -> Follower:
+    return Follower(log, log.stat().st_size if log.exists() else 0)
+
+
+class _explained:
+    """Turns a StackError into its message and exit code 1, and Ctrl-C into a quiet end."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, StackError):
+            self._screen.error(str(error))
+            raise typer.Exit(1) from error
+        if isinstance(error, KeyboardInterrupt):
+            raise typer.Exit(130) from error
+
+
+def _detached(
+    home: Home, screen: Screen, port: int, gateway_port: int, gateway: bool, commands: dict[str, str | None]
+) -> int:
+    """Starts the supervisor as a background session, shows what it says and returns when it is ready (0) or gone (1)."""
+    log = home.log("supervisor")
+    rotate(log)
+    argv = [sys.executable, "-m", "local_stack", "up", "--home", str(home.root), "--port", str(port)]
+    argv += ["--gateway-port", str(gateway_port), "--gateway" if gateway else "--no-gateway"]
+    for name, text in commands.items():
+        argv += [f"--{name}-command", text] if text else []
+    follower = _follower(log)
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+    deadline = time.monotonic() + limit("wait", "detach_s")
+    while time.monotonic() < deadline:
+        code = process.poll()
+        state = load(home)
+        ready = state is not None and state.phase == READY and state.supervisor.pid == process.pid
+        if ready or code is not None:
+            time.sleep(limit("wait", "poll_ms") / 1000)  # the last lines are on their way to the file
+        for line in follower.lines():
+            screen.say(line)
+        if code is not None:
+            return code or 1
+        if ready:
+            screen.say("Running in the background.")
+            return 0
+        time.sleep(limit("wait", "poll_ms") / 1000)
+    screen.error(f"Not ready after {limit('wait', 'detach_s'):.0f} s; it goes on starting. See: hindsight logs supervisor")
+    return 1

@@ -1,0 +1,4 @@
+"""How do MCP clients reach the memory service? A thin proxy: it knows the REST contract and holds no memory itself.
+
+It must not import the service, keep user data, or decide anything about memories.
+"""

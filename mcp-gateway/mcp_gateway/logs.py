@@ -1,0 +1,46 @@
+"""What is written about a request? One JSON line on stderr: who-knows-which id, what, how it ended, how long.
+
+Must never write to stdout, and never contents, keys or exception messages (a validation error quotes its input).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+
+REQUESTS = logging.getLogger("mcp_gateway.requests")
+
+
+class JsonLines(logging.Formatter):
+    """Exceptions are reduced to their type and place in the code."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields = getattr(record, "fields", None)
+        if isinstance(fields, dict):
+            line |= fields
+        if record.exc_info and record.exc_info[0] is not None:
+            frames = traceback.extract_tb(record.exc_info[2])
+            line["exception"] = record.exc_info[0].__name__
+            line["where"] = [f"{frame.filename}:{frame.lineno}" for frame in frames[-3:]]
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def configure_logging() -> None:
+    """Libraries speak up from WARNING, requests are always logged."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("mcp_gateway").setLevel(logging.INFO)
+
+
+def log_request(**fields: str | float | None) -> None:
+    REQUESTS.info("request", extra={"fields": {name: value for name, value in fields.items() if value is not None}})

@@ -1,0 +1,153 @@
+"""How does an answer fit into the bytes that a client takes? Compact JSON, cut with a marker that says how to go on.
+
+Pure. Must not drop anything silently: what is cut is marked, what does not fit gets a cursor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from mcp_gateway.client import Json
+from mcp_gateway.cursors import ContentCursor, encode
+
+# The result's frame around the text: JSON-RPC envelope, `_meta`, content block.
+_FRAME_BYTES = 2_000
+# Below this many characters a hit says too little; then whole hits move to the next page instead.
+_CONTENT_CHARS_MIN = 400
+_SUMMARY_CHARS_MAX = 1_000
+# Tags and metadata ride along only while small; the resource has them whole.
+_EXTRAS_BYTES_MAX = 2_000
+
+
+@dataclass(frozen=True)
+class Page:
+    """The hits that fit, and how many of the given ones they are."""
+
+    hits: list[dict[str, Json]]
+    taken: int
+
+
+def to_text(value: Json) -> str:
+    return orjson.dumps(value).decode()
+
+
+def wire_bytes(text: str) -> int:
+    """Bytes of `text` inside a JSON-RPC message. The 2026-07-28 transport of mcp 2.3 escapes all non-ASCII
+    (`json.dumps` in `_streamable_http_modern._write`), so a Chinese character costs six bytes, not three."""
+    return len(json.dumps(text)) + _FRAME_BYTES
+
+
+def fit_hits(memories: Sequence[Mapping[str, Json]], bytes_max: int, rest: Mapping[str, Json]) -> Page:
+    """As many hits as fit beside `rest`: first whole, then with equally cut contents, then fewer of them."""
+    budget = bytes_max - wire_bytes(to_text(rest))
+    shells = [_shell(memory) for memory in memories]
+    contents = [str(memory.get("content") or "") for memory in memories]
+    # A character costs at least one byte: counting characters first keeps the measuring of bytes cheap.
+    lengths = [len(content) for content in contents]
+    roof = _largest(_CONTENT_CHARS_MIN, bytes_max, lambda chars: sum(min(size, chars) for size in lengths) <= budget)
+    cap = _largest(_CONTENT_CHARS_MIN, roof, lambda chars: _cost(_render(shells, contents, chars)) <= budget)
+    hits = _render(shells, contents, cap)
+    spent = taken = 0
+    for hit in hits:
+        spent += _cost([hit])
+        if spent > budget and taken:
+            break
+        taken += 1
+    return Page(hits[:taken], taken)
+
+
+def fit_content(memory: Mapping[str, Json], offset: int, bytes_max: int) -> dict[str, Json]:
+    """One piece of a long content: `{id, content, from, to, total_chars, next_cursor?}`, positions in characters."""
+    memory_id, content = str(memory.get("id")), str(memory.get("content") or "")
+
+    def piece(end: int) -> dict[str, Json]:
+        view = {"id": memory_id, "content": content[offset:end], "from": offset, "to": end}
+        view["total_chars"] = len(content)
+        if end < len(content):
+            view["next_cursor"] = encode(ContentCursor(memory_id, end))
+        return view
+
+    last = min(len(content), offset + bytes_max)
+    end = _largest(min(offset + 1, last), last, lambda at: wire_bytes(to_text(piece(at))) <= bytes_max)
+    return piece(end)
+
+
+def fit_document(document: Json, bytes_max: int, marker: str) -> str:
+    """A whole JSON document as text, or its beginning and `marker` when it is too long."""
+    text = to_text(document)
+    if wire_bytes(text) <= bytes_max:
+        return text
+    end = _largest(0, min(len(text), bytes_max), lambda at: wire_bytes(text[:at] + marker) <= bytes_max)
+    return text[:end] + marker
+
+
+def written(answer: Mapping[str, Json]) -> dict[str, Json]:
+    """What a write did, without echoing the text: `{status, id, kind, summary, …}`."""
+    memory = answer.get("memory")
+    view = {key: value for key, value in answer.items() if key != "memory" and value is not None}
+    if isinstance(memory, Mapping):
+        view |= _kept(memory, ("id", "kind", "event_type", "importance", "tags", "version"))
+        view["summary"] = _cut(str(memory.get("summary") or ""), _SUMMARY_CHARS_MAX)
+    return view
+
+
+def _shell(memory: Mapping[str, Json]) -> dict[str, Json]:
+    """A hit without its content: what a model needs to judge and to refer to it."""
+    shell = _kept(memory, ("id", "kind", "score"))
+    summary = str(memory.get("summary") or "")
+    if summary and summary != memory.get("content"):
+        shell["summary"] = _cut(summary, _SUMMARY_CHARS_MAX)
+    shell |= _kept(memory, ("occurred_at", "outcome", "category", "agent_id", "task_id", "conflict_id"))
+    for name in ("tags", "metadata"):
+        value = memory.get(name)
+        if value and _cost(value) <= _EXTRAS_BYTES_MAX:
+            shell[name] = value
+        elif value:
+            shell[f"{name}_omitted"] = f"too long; read memory://memories/{memory.get('id')}"
+    return shell
+
+
+def _render(shells: Sequence[dict[str, Json]], contents: Sequence[str], chars: int) -> list[dict[str, Json]]:
+    return [_with_content(shell, content, chars) for shell, content in zip(shells, contents, strict=True)]
+
+
+def _with_content(shell: dict[str, Json], content: str, chars: int) -> dict[str, Json]:
+    if len(content) <= chars:
+        return {**shell, "content": content}
+    memory_id = str(shell.get("id"))
+    marker = (
+        f"… [cut: {chars} of {len(content)} characters. The rest: read memory://memories/{memory_id}, "
+        "or call memory_search with this hit's content_cursor as cursor]"
+    )
+    return {
+        **shell,
+        "content": content[:chars] + marker,
+        "content_cursor": encode(ContentCursor(memory_id, chars)),
+    }
+
+
+def _cost(value: Json) -> int:
+    return len(json.dumps(to_text(value)))
+
+
+def _kept(memory: Mapping[str, Json], names: Sequence[str]) -> dict[str, Json]:
+    return {name: memory[name] for name in names if memory.get(name) is not None}
+
+
+def _cut(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[:chars]}…"
+
+
+def _largest(low: int, high: int, fits: Callable[[int], bool]) -> int:
+    """The largest value in low..high that fits; `low` when none does. `fits` must be monotone."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,125 @@
+"""The `hindsight` command: serve · migrate · reindex · keys · doctor, and what other packages add.
+
+Local-stack adds up, down, status and logs through the entry-point group `hindsight.commands`.  Commands typed beside a
+running local stack find its URLs in HINDSIGHT_HOME/stack.env.
+"""
+
+import asyncio
+import logging
+import sys
+from importlib.metadata import entry_points
+from typing import Annotated, Literal, NoReturn
+from uuid import UUID
+
+import typer
+
+from memory_service.errors import HindsightError, SetupRefused
+from memory_service.settings import Settings, load_settings, stack_env_file
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+keys_app = typer.Typer(no_args_is_help=True, help="API keys: only hashes are stored.")
+app.add_typer(keys_app, name="keys")
+
+
+def settings_beside_stack() -> Settings:
+    return load_settings(stack_env_file())
+
+
+@app.command()
+def serve() -> None:
+    """Run the memory-service."""
+    from memory_service.serving import run
+
+    run(load_settings())
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the database to this version, and store HINDSIGHT_API_KEY as an admin key when it is set."""
+    from memory_service.migrating import migrate as run
+
+    run(settings_beside_stack(), say=typer.echo)
+
+
+@app.command()
+def reindex(
+    replace: Annotated[bool, typer.Option("--replace", help="drop the old vectors first; needed after changing the embedding model")] = False,
+) -> None:
+    """Rebuild all vectors from Postgres, with a progress bar."""
+    from memory_service.reindexing import reindex as run
+
+    asyncio.run(run(settings_beside_stack(), replace=replace))
+
+
+@keys_app.command("create")
+def keys_create(
+    role: Annotated[str, typer.Option(help="reader, writer or admin")] = "writer",
+    tenant: Annotated[str, typer.Option(help="whose memories the key opens")] = "default",
+    user: Annotated[str | None, typer.Option(help="the only user_id the key may act for")] = None,
+    name: Annotated[str, typer.Option(help="a name to tell keys apart")] = "",
+    rate: Annotated[int | None, typer.Option(min=1, help="requests a minute")] = None,
+) -> None:
+    """Create a key and show it once."""
+    from memory_service import keyring
+
+    if role not in ("reader", "writer", "admin"):
+        refuse("--role must be reader, writer or admin")
+    chosen: Literal["reader", "writer", "admin"] = role  # type: ignore[assignment]
+    text = asyncio.run(keyring.create(settings_beside_stack(), role=chosen, tenant=tenant, user_id=user, name=name, rate=rate))
+    typer.echo(text)
+    typer.echo("This is the only time the key is shown.", err=True)
+
+
+@keys_app.command("list")
+def keys_list() -> None:
+    """List keys, without the keys."""
+    from memory_service import keyring
+
+    for line in asyncio.run(keyring.listing(settings_beside_stack())):
+        typer.echo(line)
+
+
+@keys_app.command("revoke")
+def keys_revoke(key_id: str) -> None:
+    """Revoke a key by its id."""
+    from memory_service import keyring
+
+    try:
+        revoked = asyncio.run(keyring.revoke(settings_beside_stack(), UUID(key_id)))
+    except ValueError:
+        revoked = False
+    if not revoked:
+        refuse(f"there is no active key with the id {key_id}")
+    typer.echo(f"revoked {key_id}")
+
+
+@app.command()
+def doctor() -> None:
+    """Check the set-up and each store, and say what to do."""
+    from memory_service.checkup import checkup
+
+    if not asyncio.run(checkup(settings_beside_stack(), say=typer.echo)):
+        raise typer.Exit(1)
+
+
+def refuse(text: str) -> NoReturn:
+    typer.echo(f"hindsight: {text}", err=True)
+    raise typer.Exit(2)
+
+
+def main() -> None:
+    """Entry point of the `hindsight` script."""
+    for point in entry_points(group="hindsight.commands"):
+        extra = point.load()
+        app.registered_commands.extend(extra.registered_commands)
+        app.registered_groups.extend(extra.registered_groups)
+    try:
+        app()
+    except (SetupRefused, HindsightError) as error:
+        logging.getLogger(__name__).debug("refused", exc_info=True)
+        print(f"hindsight: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""What do all routes have in common?  Unknown query parameters are named, text in addresses is checked, bodies are documented.
+
+`ContractRoute` is the route class of every router; `takes(Model)` documents a body that `read_body` reads.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from fastapi import FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from memory_service.api.body import text_problem
+from memory_service.errors import FieldError, InvalidFields, NotFound
+
+REF = "#/components/schemas/{model}"
+
+
+class ContractRoute(APIRoute):
+    """Checks the address before anything else."""
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        inner = super().get_route_handler()
+        allowed = _query_names(self.dependant)
+
+        async def handler(request: Request) -> Response:
+            _decode_path(request)
+            _check_query(request, allowed)
+            return await inner(request)
+
+        return handler
+
+
+def takes(model: type[BaseModel], description: str = "") -> dict[str, Any]:
+    """openapi_extra of a route whose body is read by `read_body`."""
+    schema = {"$ref": REF.format(model=model.__name__)}
+    return {
+        "requestBody": {"required": True, "description": description, "content": {"application/json": {"schema": schema}}},
+        "x-model": model,
+    }
+
+
+def install_openapi(app: FastAPI) -> None:
+    """OpenAPI with the schemas of all bodies."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            models = {r.openapi_extra.pop("x-model") for r in _routes(app) if r.openapi_extra and "x-model" in r.openapi_extra}
+            page = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            ordered = sorted(models, key=lambda m: str(m.__name__))
+            _, definitions = models_json_schema([(m, "validation") for m in ordered], ref_template=REF)
+            page.setdefault("components", {}).setdefault("schemas", {}).update(definitions.get("$defs", {}))
+            app.openapi_schema = page
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _routes(app: FastAPI) -> list[APIRoute]:
+    found: list[APIRoute] = []
+    pending = list(app.routes)
+    while pending:
+        route = pending.pop()
+        if isinstance(route, APIRoute):
+            found.append(route)
+        pending.extend(getattr(getattr(route, "original_router", None), "routes", []) or getattr(route, "routes", []) or [])
+    return found
+
+
+def _query_names(dependant: Any) -> frozenset[str]:
+    names = {parameter.alias for parameter in dependant.query_params}
+    for child in dependant.dependencies:
+        names |= _query_names(child)
+    return frozenset(names)
+
+
+def _decode_path(request: Request) -> None:
+    """Path parameters are percent-encoded until here, so that a slash may be part of an id."""
+    decoded = {}
+    for name, value in request.path_params.items():
+        try:
+            text = unquote_to_bytes(value).decode("utf-8") if isinstance(value, str) else value
+        except UnicodeDecodeError:
+            raise NotFound from None
+        if isinstance(text, str) and (problem := text_problem(text)) is not None:
+            raise InvalidFields.of(name, problem)
+        decoded[name] = text
+    request.scope["path_params"] = decoded
+
+
+def _check_query(request: Request, allowed: frozenset[str]) -> None:
+    errors = []
+    for name, value in request.query_params.multi_items():
+        if name not in allowed:
+            errors.append(FieldError(name[:200], "is not a parameter of this request"))
+        elif (problem := text_problem(value)) is not None:
+            errors.append(FieldError(name, problem))
+    if errors:
+        raise InvalidFields("; ".join(f"{e.field}: {e.message}" for e in errors[:5]), errors=tuple(errors[:20]))

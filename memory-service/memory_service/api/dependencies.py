@@ -1,0 +1,35 @@
+"""Who asks, with which services?  What every route needs."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from memory_service.access import require_writer
+from memory_service.bootstrap import Runtime
+from memory_service.domain import Caller
+
+
+def runtime_of(request: Request) -> Runtime:
+    return request.app.state.runtime  # type: ignore[no-any-return]
+
+
+async def reader_of(request: Request) -> Caller:
+    """Any valid key.  The only place where a tenant comes from."""
+    caller = await runtime_of(request).access.caller(request.headers.get("authorization"))
+    request.scope.setdefault("facts", {})["key_id"] = caller.key_id
+    return caller
+
+
+async def writer_of(caller: Annotated[Caller, Depends(reader_of)]) -> Caller:
+    require_writer(caller)
+    return caller
+
+
+Services = Annotated[Runtime, Depends(runtime_of)]
+Reader = Annotated[Caller, Depends(reader_of)]
+Writer = Annotated[Caller, Depends(writer_of)]
+
+
+def note(request: Request, **facts: object) -> None:
+    """Facts for the request's log line: ids, counts and times, never contents."""
+    request.scope.setdefault("facts", {}).update(facts)

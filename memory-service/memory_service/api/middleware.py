@@ -1,0 +1,100 @@
+"""What happens around every request?  Its id, its log line, its metric, and an answer even when the code fails.
+
+Plain ASGI: Starlette's function middleware would buffer bodies and break streaming.
+"""
+
+import logging
+import traceback
+from collections.abc import Callable
+from ipaddress import ip_address
+from time import monotonic
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from memory_service.api.problems import problem_response
+from memory_service.domain import new_id
+from memory_service.errors import Forbidden, HindsightError
+from memory_service.metrics import REQUESTS
+
+log = logging.getLogger("memory_service.requests")
+REQUEST_ID_CHARS_MAX = 128
+
+
+class RequestLog:
+    """Outermost: gives the request its id, catches what nobody caught, logs and counts."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, request_id = monotonic(), _request_id(scope)
+        scope["facts"] = {}
+        # Ids in addresses may contain an encoded slash: routes match the encoded path, ContractRoute decodes the parts.
+        if b"%" in (scope.get("raw_path") or b""):
+            scope["path"] = scope["raw_path"].decode("ascii", "replace")
+        status = 500
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            frames = "".join(traceback.format_tb(error.__traceback__))  # the error's own text may quote contents
+            log.error("unhandled %s\n%s", type(error).__name__, frames, extra={"facts": {"request_id": request_id}})
+            await problem_response(HindsightError())(scope, receive, watched)
+        finally:
+            _record(scope, request_id, status, monotonic() - started)
+
+
+class LoopbackHosts:
+    """While no key exists only names of this machine are served, so that a web page can't rebind its name to us."""
+
+    def __init__(self, app: ASGIApp, keys_required: Callable[[], Any]) -> None:
+        self._app = app
+        self._keys_required = keys_required
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not _local_name(Headers(scope=scope).get("host", "")):
+            try:
+                required = await self._keys_required()
+            except HindsightError:
+                required = False
+            if not required:
+                refusal = Forbidden("without an API key only localhost is served; create one: hindsight keys create")
+                await problem_response(refusal)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _local_name(host: str) -> bool:
+    name = host.rsplit(":", 1)[0] if host.count(":") == 1 or "]" in host else host
+    name = name.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _request_id(scope: Scope) -> str:
+    given = Headers(scope=scope).get("x-request-id", "")
+    usable = given.isascii() and given.isprintable() and 1 <= len(given) <= REQUEST_ID_CHARS_MAX
+    return given if usable else str(new_id())
+
+
+def _record(scope: Scope, request_id: str, status: int, seconds: float) -> None:
+    route = getattr(scope.get("route"), "path", "unmatched")
+    REQUESTS.labels(scope["method"], route, str(status)).observe(seconds)
+    facts = {"request_id": request_id, "method": scope["method"], "route": route, "status": status, "ms": round(1000 * seconds, 2)}
+    log.info("request", extra={"facts": {**facts, **scope["facts"]}})

@@ -1,0 +1,79 @@
+"""The route of the search."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from memory_service.access import require_user
+from memory_service.api.answers import reply
+from memory_service.api.body import read_body
+from memory_service.api.contract import ContractRoute, takes
+from memory_service.api.dependencies import Reader, Services, note
+from memory_service.api.memories import states, user_ids
+from memory_service.api.schemas import SearchMemories
+from memory_service.bootstrap import Runtime
+from memory_service.domain import Caller, Json, MemoryFilter
+from memory_service.recall.filters import parse_filters
+from memory_service.recall.service import Found, SearchAnswer, SearchRequest
+
+router = APIRouter(prefix="/v1/memories", route_class=ContractRoute, tags=["memories"])
+
+
+@router.post("/search", openapi_extra=takes(SearchMemories))
+async def search(request: Request, services: Services, caller: Reader) -> Response:
+    """Find memories by meaning, words, structure and time."""
+    body = await read_body(request, SearchMemories, services.tunables.limits)
+    require_user(caller, body.user_id)
+    answer = await services.recall.search(search_request(body, caller, services))
+    ids = [str(found.memory.id) for found in answer.found]
+    note(request, user_id=body.user_id, lanes_ms=dict(answer.lane_ms), ids=ids, degraded=answer.degraded)
+    return reply(_shown(answer, services, explain=body.explain))
+
+
+def search_request(body: SearchMemories, caller: Caller, services: Runtime) -> SearchRequest:
+    """The search as recall understands it."""
+    given = body.filters or {}
+    chosen = MemoryFilter(
+        tenant=caller.tenant,
+        user_ids=user_ids(body.user_id, body.include_shared),
+        now=services.clock(),
+        kinds=tuple(body.kinds or ()),
+        states=states(body.include_cold, body.include_superseded),
+        tags=tuple(body.tags or ()),
+        tag_match=body.tag_match,
+        agent_id=body.agent_id,
+        session_id=body.session_id,
+        task_id=body.task_id,
+        since=body.since,
+        until=body.until,
+        as_of=body.as_of,
+        conditions=parse_filters(given, services.tunables.limits.filter_conditions_max),
+    )
+    return SearchRequest(body.query, chosen, body.limit, body.mode, body.min_score, body.rerank, given)
+
+
+def _shown(answer: SearchAnswer, services: Runtime, *, explain: bool) -> Json:
+    results = []
+    for found in answer.found:
+        shown: dict[str, Any] = services.shown(found.memory)
+        shown["score"] = round(found.ranked.score, 6)
+        shown["lanes"] = list(found.ranked.candidate.lanes)
+        if explain:
+            shown["score_details"] = _details(found)
+        results.append(shown)
+    return {"results": results, "degraded": answer.degraded, "retrieval_id": str(answer.retrieval_id), "took_ms": answer.took_ms}
+
+
+def _details(found: Found) -> Json:
+    """Each lane's rank and score, the fused relevance and every nudge."""
+    ranked = found.ranked
+    lanes = {
+        lane: {"rank": score.rank, "score": round(score.score, 6), "raw": round(score.raw, 6)}
+        for lane, score in ranked.candidate.lanes.items()
+    }
+    return {
+        "lanes": lanes,
+        "relevance": round(ranked.candidate.relevance, 6),
+        "freshness": round(ranked.freshness, 6),
+        "nudges": {name: round(value, 6) for name, value in ranked.nudges.items()},
+    }

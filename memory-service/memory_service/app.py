@@ -1,0 +1,70 @@
+"""The memory-service as an ASGI app: routers, one error handler, background tasks.
+
+`create_app(settings)` builds it; overrides (clock, embedder, tunables) are for tests and go straight to open_runtime.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import FastAPI
+
+from memory_service.api import memories, operations, search, users, working
+from memory_service.api.contract import install_openapi
+from memory_service.api.middleware import LoopbackHosts, RequestLog
+from memory_service.api.problems import install
+from memory_service.bootstrap import Runtime, open_runtime
+from memory_service.errors import SetupRefused, StoreUnavailable
+from memory_service.settings import Settings
+
+log = logging.getLogger(__name__)
+DESCRIPTION = "Working, episodic and semantic memory for LLM agents, and lessons learned in hindsight."
+
+
+def create_app(settings: Settings, **overrides: Any) -> FastAPI:
+    """Raises SetupRefused, when it starts, for a set-up that must not serve."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with open_runtime(settings, **overrides) as runtime:
+            app.state.runtime = runtime
+            await checked_start(app, runtime)
+            async with background(runtime):
+                yield
+
+    app = FastAPI(title="Hindsight memory-service", version="0.1.0", description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None,
+                  openapi_url=None)
+    app.state.refused = None
+    install(app)
+    for router in (search.router, memories.router, working.router, users.router, operations.router):
+        app.include_router(router)
+    install_openapi(app)
+    app.add_middleware(LoopbackHosts, keys_required=lambda: app.state.runtime.access.required())
+    app.add_middleware(RequestLog)
+    return app
+
+
+async def checked_start(app: FastAPI, runtime: Runtime) -> None:
+    """Raises SetupRefused, and leaves its text in app.state.refused, for what must not serve."""
+    try:
+        await runtime.access.check_start(runtime.settings)
+        with suppress(StoreUnavailable):  # Qdrant may come later; a wrong model may not
+            await runtime.relay.prepare()
+    except SetupRefused as error:
+        app.state.refused = str(error)
+        raise
+
+
+@asynccontextmanager
+async def background(runtime: Runtime) -> AsyncIterator[None]:
+    """The relay and the retrieval log, until the app stops."""
+    tasks = [asyncio.create_task(runtime.relay.run()), asyncio.create_task(runtime.retrieval_log.run())]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await runtime.retrieval_log.flush()

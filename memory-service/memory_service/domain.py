@@ -1,0 +1,147 @@
+"""What are the things this service talks about?
+
+Frozen values shared by features, stores and API.  No I/O, no settings, no framework.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Generic, Literal, TypeVar
+from uuid import UUID
+
+import uuid_utils
+
+Kind = Literal["episodic", "semantic"]
+KindChoice = Literal["auto", "episodic", "semantic"]
+Outcome = Literal["success", "failure", "detour"]
+State = Literal["active", "cold", "superseded", "compressed"]
+IndexState = Literal["pending", "indexed", "failed"]
+Role = Literal["reader", "writer", "admin"]
+Lane = Literal["vector", "keyword", "structured", "recent"]
+Json = dict[str, Any]
+Clock = Callable[[], datetime]
+
+T = TypeVar("T")
+
+SHARED_USER = "*shared"
+LIVE_STATES: tuple[State, ...] = ("active", "cold")
+
+
+def utc_now() -> datetime:
+    """The real clock; tests pass another one where this is a default."""
+    return datetime.now(UTC)
+
+
+def new_id() -> UUID:
+    """A UUIDv7: ids sort by creation time, which keeps B-tree inserts at the right edge."""
+    return UUID(int=uuid_utils.uuid7().int)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is asking.  The tenant and the rights come from the key, never from the request."""
+
+    tenant: str
+    role: Role
+    user_id: str | None = None
+    key_id: str | None = None
+
+    @property
+    def may_write(self) -> bool:
+        return self.role in ("writer", "admin")
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role == "admin"
+
+    def may_act_for(self, user_id: str) -> bool:
+        return self.user_id is None or self.user_id == user_id
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    name: str
+    type: str = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One row of episodic_memory or semantic_memory; API.md explains each field."""
+
+    id: UUID
+    tenant: str
+    kind: Kind
+    user_id: str
+    content: str
+    summary: str
+    created_at: datetime
+    updated_at: datetime
+    occurred_at: datetime
+    agent_id: str | None = None
+    session_id: str | None = None
+    task_id: str | None = None
+    event_type: str | None = None
+    category: str | None = None
+    tags: tuple[str, ...] = ()
+    entities: tuple[Entity, ...] = ()
+    tool_calls: tuple[Json, ...] = ()
+    outcome: Outcome | None = None
+    importance: float = 0.5
+    confidence: float = 1.0
+    heat: float = 1.0
+    heat_at: datetime | None = None
+    state: State = "active"
+    pinned: bool = False
+    superseded_by: UUID | None = None
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    related_ids: tuple[UUID, ...] = ()
+    source_memory_ids: tuple[UUID, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 1
+    conflict_id: UUID | None = None
+    expires_at: datetime | None = None
+    last_accessed_at: datetime | None = None
+    access_count: int = 0
+    index_state: IndexState = "pending"
+
+    def expired(self, now: datetime) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+
+@dataclass(frozen=True, slots=True)
+class FieldCondition:
+    """One entry of `filters`: the field as the caller wrote it (dotted), an operator and a JSON value."""
+
+    field: str
+    operator: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFilter:
+    """Which memories count.  Every lane and every list applies the same one; `now` decides what has expired."""
+
+    tenant: str
+    user_ids: tuple[str, ...]
+    now: datetime
+    kinds: tuple[Kind, ...] = ()
+    states: tuple[State, ...] = ("active",)
+    tags: tuple[str, ...] = ()
+    tag_match: Literal["any", "all"] = "any"
+    agent_id: str | None = None
+    session_id: str | None = None
+    task_id: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    as_of: datetime | None = None
+    conditions: tuple[FieldCondition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a list: `next_cursor` is None on the last page, `total` counts the whole list."""
+
+    items: list[T]
+    next_cursor: str | None
+    total: int

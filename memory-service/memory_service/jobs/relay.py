@@ -1,0 +1,182 @@
+"""Who makes Qdrant match Postgres?  The relay, the only writer of Qdrant.
+
+Level-triggered: an outbox row says only that memory X changed.  The relay re-reads X, embeds it without holding a
+connection, writes or deletes its points, and removes the row only if X did not change meanwhile.  Any number of processes
+may run one.  Safe to kill at any line: the lease runs out and somebody does it again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from memory_service.domain import Memory
+from memory_service.errors import EmbedderUnavailable, SetupRefused, StoreUnavailable
+from memory_service.metrics import RELAY_APPLIED, RELAY_FAILED, STORE_ERRORS
+from memory_service.models.ports import Embedder
+from memory_service.settings import Relay as RelayNumbers
+from memory_service.stores.postgres import memories, outbox
+from memory_service.stores.postgres.outbox import OutboxRow
+from memory_service.stores.postgres.pool import Postgres
+from memory_service.stores.qdrant import VectorIndex, points_of
+from memory_service.vocabulary import Vocabulary
+from memory_service.write.indexing import passage
+
+log = logging.getLogger(__name__)
+# (tenant, user_id, memory_id): remove what working memory copied from an erased memory.
+EraseCopies = Callable[[str, str, str], Awaitable[object]]
+
+
+@dataclass(slots=True)
+class RelayState:
+    """What /ready and /v1/stats tell of this process's relay."""
+
+    ready: bool = False
+    refused: str | None = None
+    last_error: str | None = None
+    applied: int = 0
+    claimed: int = 0
+    nudged: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Relay:
+    """`run` as one task per process; `nudge` after each commit; `drain` to work off what is due now."""
+
+    def __init__(
+        self,
+        postgres: Postgres,
+        index: VectorIndex,
+        embedder: Embedder,
+        vocabulary: Vocabulary,
+        numbers: RelayNumbers,
+        erase_copies: EraseCopies,
+    ) -> None:
+        self._postgres = postgres
+        self._index = index
+        self._embedder = embedder
+        self._vocabulary = vocabulary
+        self._numbers = numbers
+        self._erase_copies = erase_copies
+        self.state = RelayState()
+
+    def nudge(self) -> None:
+        """Something was committed: look at once."""
+        self.state.nudged.set()
+
+    async def run(self) -> None:
+        """Apply what is due, forever.  A store that is down is waited for; nothing here ends the process."""
+        while True:
+            self.state.nudged.clear()
+            try:
+                busy = await self.step()
+            except StoreUnavailable as error:
+                STORE_ERRORS.labels(error.store).inc()
+                self.state.last_error, self.state.ready, busy = str(error), False, False
+                await asyncio.sleep(self._numbers.backoff_s)
+            except SetupRefused as error:
+                self.state.refused, busy = str(error), False
+            except Exception:
+                log.exception("relay step failed")
+                self.state.last_error, busy = "internal error, see the log", False
+                await asyncio.sleep(self._numbers.backoff_s)
+            if not busy:
+                await self._wait()
+
+    async def step(self) -> bool:
+        """One batch; True when there may be more at once.  Raises StoreUnavailable, SetupRefused."""
+        if not self.state.ready:
+            await self.prepare()
+        rows = await self._postgres.transaction(lambda c: outbox.claim(c, self._numbers.batch_rows_max, self._numbers.lease_s))
+        self.state.claimed = len(rows)
+        if rows:
+            await self._apply(rows)
+        return len(rows) == self._numbers.batch_rows_max
+
+    async def prepare(self) -> None:
+        """The collection exists and is of the configured model.  A new one is filled from Postgres."""
+        if await self._index.ensure():
+            await self.enqueue_all()
+        self.state.ready, self.state.refused = True, None
+
+    async def enqueue_all(self) -> int:
+        """Every memory's vectors shall be made again (Qdrant's volume was lost, or a rebuild was asked for)."""
+        after, total = None, 0
+        while True:
+            after, count = await self._postgres.transaction(
+                lambda c, start=after: outbox.enqueue_page(c, start, 10_000)  # type: ignore[misc]
+            )
+            total += count
+            if count == 0:
+                return total
+
+    async def drain(self) -> None:
+        """Work until nothing is due."""
+        while await self.step():
+            pass
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(self._numbers.poll_s):
+                await self.state.nudged.wait()
+        except TimeoutError:
+            pass
+
+    async def _apply(self, rows: Sequence[OutboxRow]) -> None:
+        """Apply a batch; when it fails for its contents, each row alone, so that one bad row holds up no other."""
+        try:
+            await self._apply_batch(rows)
+        except (StoreUnavailable, EmbedderUnavailable) as error:
+            await self._put_back(rows, error)
+        except Exception as error:
+            if len(rows) > 1:
+                for row in rows:
+                    await self._apply([row])
+            else:
+                await self._give_up_or_retry(rows[0], error)
+
+    async def _apply_batch(self, rows: Sequence[OutboxRow]) -> None:
+        """Make the points of these memories match the rows as they are now."""
+        found = await self._postgres.read(lambda c: memories.get_any_tenant(c, [r.memory_id for r in rows]))
+        present = {m.id: m for m in found}
+        gone = [r.memory_id for r in rows if r.memory_id not in present]
+        changed = [m.id for m in found if m.version > 1]
+        keep = await self._upsert(found)
+        if gone or changed:
+            await self._index.delete_chunks([*gone, *changed], keep)
+        for row in rows:
+            if row.user_id is not None and row.memory_id not in present:
+                await self._erase_copies(row.tenant, row.user_id, str(row.memory_id))
+        done = await self._postgres.transaction(lambda c: outbox.complete(c, rows))
+        self.state.applied += len(done)
+        RELAY_APPLIED.inc(len(done))
+
+    async def _upsert(self, found: Sequence[Memory]) -> list[str]:
+        """Embed and write the points; their ids."""
+        pieces = [(memory, self._embedder.chunks(passage(memory, self._vocabulary))) for memory in found]
+        texts = [text for _, chunks in pieces for text in chunks]
+        if not texts:
+            return []
+        vectors = await self._embedder.embed_passages(texts)
+        points, start = [], 0
+        for memory, chunks in pieces:
+            points += points_of(memory, vectors[start : start + len(chunks)])
+            start += len(chunks)
+        size = self._numbers.upsert_points_max
+        for i in range(0, len(points), size):
+            await self._index.upsert(points[i : i + size])
+        return [str(point.id) for point in points]
+
+    async def _put_back(self, rows: Sequence[OutboxRow], error: StoreUnavailable | EmbedderUnavailable) -> None:
+        STORE_ERRORS.labels(error.store if isinstance(error, StoreUnavailable) else "embedder").inc()
+        self.state.last_error = str(error)
+        if isinstance(error, StoreUnavailable) and error.store == "qdrant":
+            self.state.ready = False  # it may come back empty: look at the collection again
+        await self._postgres.transaction(lambda c: outbox.put_back(c, rows, self._numbers.backoff_s))
+
+    async def _give_up_or_retry(self, row: OutboxRow, error: Exception) -> None:
+        dead = row.attempts >= self._numbers.attempts_max
+        delay = min(self._numbers.backoff_s * 2 ** (row.attempts - 1), self._numbers.backoff_s_max)
+        text = f"{type(error).__name__}: {error}"
+        log.warning("memory %s could not be indexed (attempt %d%s): %s", row.memory_id, row.attempts, ", given up" if dead else "", text)
+        RELAY_FAILED.labels("dead" if dead else "retry").inc()
+        await self._postgres.transaction(lambda c: outbox.retry_later(c, row, delay, text, dead=dead))

@@ -1,0 +1,39 @@
+"""How is a user forgotten?  Everything of one user, in all three stores.
+
+Postgres first, in bounded transactions that each leave outbox rows, so that a kill at any line leaves nothing that a
+second call, or the relay, does not finish.  Ids are remembered as erased; contents nowhere.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from memory_service.domain import Caller, Json
+from memory_service.stores.postgres import changes
+from memory_service.stores.postgres.pool import Connection, Postgres
+from memory_service.working.service import WorkingMemory
+
+CHUNK_ROWS = 1_000
+
+
+class Erasure:
+    """Erases users."""
+
+    def __init__(self, postgres: Postgres, working: WorkingMemory, nudge: Callable[[], None]) -> None:
+        self._postgres = postgres
+        self._working = working
+        self._nudge = nudge
+
+    async def erase_user(self, caller: Caller, user_id: str) -> Json:
+        """How much was removed, by place.  A second call finds nothing and is fine."""
+        counts: Counter[str] = Counter()
+
+        async def chunk(connection: Connection) -> int:
+            ids = await changes.ids_of_user(connection, caller.tenant, user_id, CHUNK_ROWS)
+            return await changes.erase(connection, caller.tenant, ids)
+
+        while erased := await self._postgres.transaction(chunk):
+            counts["memories"] += erased
+        rest = await self._postgres.transaction(lambda c: changes.erase_user_rest(c, caller.tenant, user_id))
+        self._nudge()
+        tasks = await self._working.delete_user(caller.tenant, user_id)
+        return {"user_id": user_id, "memories": counts["memories"], **rest, "working_memory": tasks}

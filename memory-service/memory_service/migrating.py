@@ -1,0 +1,66 @@
+"""How does a database get to this version?  Alembic, under a lock, so that several starting services may try at once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
+
+from memory_service.access import DEFAULT_TENANT, new_key
+from memory_service.domain import utc_now
+from memory_service.errors import SetupRefused
+from memory_service.settings import PACKAGE, Settings
+from memory_service.stores.postgres.pool import sqlalchemy_url
+
+LOCK = 7_241_001  # any fixed number, the same for every process
+BOOTSTRAP_NAME = "HINDSIGHT_API_KEY"
+
+
+def migrations_folder() -> Path:
+    """Inside an installed wheel, else in the checkout.  Raises SetupRefused."""
+    for folder in (PACKAGE / "_migrations", PACKAGE.parent.parent / "migrations"):
+        if (folder / "env.py").is_file():
+            return folder
+    raise SetupRefused("the migrations folder is missing from this installation")
+
+
+def migrate(settings: Settings, say: Callable[[str], None]) -> None:
+    """Upgrade to the newest revision and store the bootstrap key.  Raises SetupRefused when Postgres can't be reached."""
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()))
+    engine = create_engine(sqlalchemy_url(settings.database_url))
+    try:
+        with engine.connect() as connection:
+            connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": LOCK})
+            connection.commit()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            connection.commit()
+            revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
+            if settings.api_key:
+                _store_bootstrap_key(connection, settings.api_key)
+            connection.execute(text("SELECT pg_advisory_unlock(:lock)"), {"lock": LOCK})
+            connection.commit()
+    except OperationalError as error:
+        raise SetupRefused(f"Postgres could not be used: {_reason(error)}") from None
+    finally:
+        engine.dispose()
+    say(f"database is at revision {revision}" + (f", {BOOTSTRAP_NAME} is an admin key" if settings.api_key else ""))
+
+
+def _store_bootstrap_key(connection: object, key_text: str) -> None:
+    """The operator's own key: admin of the default tenant, stored as a hash like any other."""
+    key, _ = new_key(tenant=DEFAULT_TENANT, role="admin", user_id=None, name=BOOTSTRAP_NAME, requests_per_minute=None, clock=utc_now,
+                     text=key_text)
+    connection.execute(  # type: ignore[attr-defined]
+        text("INSERT INTO api_key (id, tenant, role, name, key_hash, hint, created_at)"
+             " VALUES (:id, :tenant, :role, :name, :hash, :hint, :at) ON CONFLICT (key_hash) DO NOTHING"),
+        {"id": key.id, "tenant": key.tenant, "role": key.role, "name": key.name, "hash": key.key_hash, "hint": key.hint, "at": key.created_at},
+    )
+
+
+def _reason(error: OperationalError) -> str:
+    """The server's words without the address, which may hold a password."""
+    return str(error.orig).strip().splitlines()[0] if error.orig else "no connection"

@@ -1,0 +1,85 @@
+"""How is the service doing?  Readiness, figures and gauges; asks every store, changes nothing."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import asdict
+
+from redis.asyncio import Redis
+
+from memory_service.domain import Json
+from memory_service.errors import StoreUnavailable
+from memory_service.jobs.relay import Relay
+from memory_service.jobs.retrieval_log import RetrievalLog
+from memory_service.metrics import OUTBOX_AGE, OUTBOX_DEPTH, RETRIEVALS_DROPPED
+from memory_service.models.ports import Embedder
+from memory_service.stores.postgres import outbox, stats
+from memory_service.stores.postgres.pool import Postgres, fetch_one
+from memory_service.stores.qdrant import PointRefused, VectorIndex
+from memory_service.stores.redis import ping
+
+PING_S = 2.0
+
+
+class Operations:
+    """What /ready, /metrics and /v1/stats tell."""
+
+    def __init__(
+        self, postgres: Postgres, redis: Redis, index: VectorIndex, embedder: Embedder, relay: Relay, retrieval_log: RetrievalLog
+    ) -> None:
+        self._postgres = postgres
+        self._redis = redis
+        self._index = index
+        self._embedder = embedder
+        self._relay = relay
+        self._retrieval_log = retrieval_log
+
+    async def readiness(self) -> Json:
+        """{ready, stores, index}.  Postgres and Redis are needed; without Qdrant searches go on by keyword, so it is
+        reported as down and the service stays ready only when its collection is not refused."""
+        names = ("postgres", "redis", "qdrant")
+        pings = (self._postgres.read(lambda c: fetch_one(c, "SELECT 1")), ping(self._redis), self._index.ping())
+        states = dict(zip(names, await asyncio.gather(*map(_state, pings)), strict=True))
+        backlog = await self._backlog() if states["postgres"] == "up" else None
+        return {
+            "ready": all(state == "up" for state in states.values()) and self._relay.state.refused is None,
+            "stores": states,
+            "embedding": asdict(self._embedder.fingerprint),
+            "index": {"refused": self._relay.state.refused, **(backlog or {})},
+        }
+
+    async def stats(self, tenant: str, user_id: str | None) -> Json:
+        """Counts of a tenant or one of its users, and how far the index is behind."""
+        memories = await self._postgres.read(lambda c: stats.memory_counts(c, tenant, user_id))
+        others = await self._postgres.read(lambda c: stats.other_counts(c, tenant, user_id))
+        backlog = asdict(await self._postgres.read(lambda c: outbox.backlog(c, tenant)))
+        backlog["oldest_s"] = round(backlog["oldest_s"], 3)
+        return {
+            "user_id": user_id,
+            "memories": {kind: {**counts, "total": sum(counts.values())} for kind, counts in memories.items()},
+            **others,
+            "index": {**backlog, "model": self._embedder.fingerprint.model},
+        }
+
+    async def refresh_gauges(self) -> None:
+        """Bring the gauges up to date before they are read; those of a store that is down keep their value."""
+        RETRIEVALS_DROPPED.set(self._retrieval_log.dropped)
+        try:
+            found = await self._postgres.read(outbox.backlog)
+        except StoreUnavailable:
+            return
+        OUTBOX_DEPTH.labels("pending").set(found.pending)
+        OUTBOX_DEPTH.labels("dead").set(found.dead)
+        OUTBOX_AGE.set(found.oldest_s)
+
+    async def _backlog(self) -> Json:
+        found = await self._postgres.read(outbox.backlog)
+        return {"pending": found.pending, "dead": found.dead, "oldest_s": round(found.oldest_s, 3), "last_error": self._relay.state.last_error}
+
+
+async def _state(ping: Awaitable[object]) -> str:
+    try:
+        async with asyncio.timeout(PING_S):
+            await ping
+    except (StoreUnavailable, PointRefused, TimeoutError):
+        return "down"
+    return "up"

@@ -1,0 +1,209 @@
+"""What should the agent be told?  Runs the lanes, fuses, checks every hit against Postgres, ranks and hydrates.
+
+Vectors may lag behind Postgres or outlive a memory: a hit counts only at the version that Postgres has now.  When that
+leaves too few, more vectors are fetched.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from time import monotonic
+from typing import Literal
+from uuid import UUID
+
+from memory_service.domain import Clock, Lane, Memory, MemoryFilter, new_id
+from memory_service.models.ports import Vector
+from memory_service.recall.fusion import Candidate, LaneScore, fuse, vector_scores
+from memory_service.recall.lanes import LaneResult, Lanes, Scores, within
+from memory_service.recall.ranking import Ranked, rank_candidates
+from memory_service.settings import Calibration, Tunables
+from memory_service.stores.postgres import memories
+from memory_service.stores.postgres.filters import SqlFilter
+from memory_service.stores.postgres.memories import RankFacts
+from memory_service.stores.postgres.pool import Postgres
+from memory_service.stores.postgres.retrievals import Retrieval
+from memory_service.stores.qdrant import VectorHits
+
+Mode = Literal["hybrid", "vector", "keyword"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """A search as the API understood it.  `chosen.now` is when it is asked."""
+
+    query: str
+    chosen: MemoryFilter
+    limit: int
+    mode: Mode = "hybrid"
+    min_score: float | None = None
+    rerank: bool = False
+    filters_given: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One hit: the memory as it is now and how it was ranked."""
+
+    memory: Memory
+    ranked: Ranked
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """`degraded` names lanes that failed or were late; `lane_ms` is how long each took."""
+
+    retrieval_id: UUID
+    found: list[Found]
+    degraded: list[str]
+    took_ms: float
+    lane_ms: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What the lanes of one search brought so far."""
+
+    scores: dict[Lane, Scores]
+    degraded: list[str]
+    lane_ms: dict[str, float]
+    vector: Vector | None = None
+    hits: VectorHits | None = None
+
+
+class Recall:
+    """Searches long-term memory."""
+
+    def __init__(
+        self, postgres: Postgres, lanes: Lanes, curve: Calibration, tunables: Tunables, clock: Clock, note: Callable[[Retrieval], None]
+    ) -> None:
+        self._postgres = postgres
+        self._lanes = lanes
+        self._curve = curve
+        self._numbers = tunables
+        self._clock = clock
+        self._note = note
+
+    async def search(self, request: SearchRequest) -> SearchAnswer:
+        """The best `limit` memories.  Raises StoreUnavailable only when Postgres, which holds the texts, is down."""
+        started, retrieval_id = monotonic(), new_id()
+        sql = self._sql(request.chosen)
+        gathered = await self._gather(request, sql)
+        ranked = await self._ranked(request, sql, gathered)
+        if request.min_score is not None:
+            ranked = [r for r in ranked if r.score >= request.min_score]
+        found = await self._hydrate(request.chosen, ranked[: request.limit])
+        if request.rerank:
+            gathered.degraded.append("rerank")  # no reranker is configured
+        took_ms = 1000 * (monotonic() - started)
+        answer = SearchAnswer(retrieval_id, found, gathered.degraded, round(took_ms, 3), gathered.lane_ms)
+        self._note(_retrieval(request, answer, self._clock()))
+        return answer
+
+    def _sql(self, chosen: MemoryFilter) -> SqlFilter:
+        heat = self._numbers.heat
+        return SqlFilter(chosen, heat.decay, heat.decay_days * 86_400)
+
+    async def _gather(self, request: SearchRequest, sql: SqlFilter) -> _Gathered:
+        """Run the lanes of the mode side by side."""
+        chosen, deadline = request.chosen, self._numbers.search.lane_deadline_s
+        running: dict[Lane, asyncio.Task[LaneResult]] = {}  # type: ignore[type-arg]
+        async with asyncio.TaskGroup() as group:
+            if request.mode != "keyword":
+                running["vector"] = group.create_task(within(deadline, self._lanes.first_vector(request.query, chosen)))
+            if request.mode != "vector":
+                running["keyword"] = group.create_task(within(deadline, self._lanes.keyword(request.query, chosen, sql)))
+            if request.mode == "hybrid":
+                running["structured"] = group.create_task(within(deadline, self._lanes.structured(chosen, sql)))
+                running["recent"] = group.create_task(within(deadline, self._lanes.recent(chosen, sql)))
+        results = {lane: task.result() for lane, task in running.items()}
+        gathered = _Gathered(
+            scores={lane: r.value for lane, r in results.items() if r.value is not None and lane != "vector"},
+            degraded=[lane for lane, r in results.items() if r.value is None],
+            lane_ms={lane: round(r.took_ms, 3) for lane, r in results.items()},
+        )
+        if "vector" in results and results["vector"].value is not None:
+            gathered.vector, gathered.hits = results["vector"].value
+        if results and len(gathered.degraded) == len(results):
+            await self._postgres.read(lambda c: memories.corpus_size(c, chosen.tenant, (), 1))  # Postgres down: say so
+        return gathered
+
+    async def _ranked(self, request: SearchRequest, sql: SqlFilter, gathered: _Gathered) -> list[Ranked]:
+        """Fuse and rank; fetch more vectors while too many of them turn out stale or filtered."""
+        search, limit, asked = self._numbers.search, request.limit, self._numbers.search.vector_hits
+        for round_number in range(search.vector_rounds_max + 1):
+            facts = await self._facts(sql, gathered)
+            live = _live_cosines(gathered.hits, facts)
+            exhausted = gathered.vector is None or gathered.hits is None or gathered.hits.points < asked
+            if exhausted or len(live) >= limit or round_number == search.vector_rounds_max:
+                break
+            asked *= search.vector_growth
+            last = round_number == search.vector_rounds_max - 1
+            if not await self._fetch_more(request.chosen, sql, gathered, asked, exact=last):
+                break
+        candidates = self._fused(gathered, live)
+        return rank_candidates(candidates, facts, request.chosen.now, self._numbers.rank, self._numbers.heat)
+
+    async def _fetch_more(self, chosen: MemoryFilter, sql: SqlFilter, gathered: _Gathered, limit: int, *, exact: bool) -> bool:
+        """A larger fetch; in the last round only among ids that pass the filter.  False when the lane failed now."""
+        assert gathered.vector is not None
+        ids = await self._lanes.matching(sql) if exact else None
+        if ids is not None and not ids:
+            return False
+        more = await within(self._numbers.search.lane_deadline_s, self._lanes.vector(gathered.vector, chosen, limit, ids))
+        gathered.lane_ms["vector"] = round(gathered.lane_ms["vector"] + more.took_ms, 3)
+        if more.value is None:
+            gathered.degraded.append("vector")
+            return False
+        gathered.hits = more.value
+        return True
+
+    async def _facts(self, sql: SqlFilter, gathered: _Gathered) -> dict[UUID, RankFacts]:
+        ids = {hit.memory_id for hit in gathered.hits.hits} if gathered.hits else set()
+        ids = ids.union(*gathered.scores.values()) if gathered.scores else ids
+        if not ids:
+            return {}
+        rows = await self._postgres.read(lambda c: memories.rank_facts(c, sorted(ids), sql))
+        return {row.id: row for row in rows}
+
+    def _fused(self, gathered: _Gathered, live: Mapping[UUID, float]) -> list[Candidate]:
+        scores: dict[Lane, Mapping[UUID, LaneScore]] = dict(gathered.scores)
+        missing = 0.0
+        if gathered.hits is not None:
+            vector = vector_scores(live, self._curve)
+            scores = {"vector": vector, **scores}
+            missing = min((s.score for s in vector.values()), default=0.0)
+        return fuse(scores, self._numbers.rank, missing)
+
+    async def _hydrate(self, chosen: MemoryFilter, ranked: Sequence[Ranked]) -> list[Found]:
+        """Texts of the final hits; one that was erased or changed out of the filter meanwhile is left out."""
+        if not ranked:
+            return []
+        sql = self._sql(replace(chosen, now=self._clock()))
+        rows = await self._postgres.read(lambda c: memories.get_many(c, chosen.tenant, [r.candidate.id for r in ranked], sql))
+        by_id = {row.id: row for row in rows}
+        return [Found(by_id[r.candidate.id], r) for r in ranked if r.candidate.id in by_id]
+
+
+def _live_cosines(hits: VectorHits | None, facts: Mapping[UUID, RankFacts]) -> dict[UUID, float]:
+    """Cosines of vectors that were made from the version that Postgres has now."""
+    if hits is None:
+        return {}
+    return {h.memory_id: h.cosine for h in hits.hits if h.memory_id in facts and facts[h.memory_id].version == h.version}
+
+
+def _retrieval(request: SearchRequest, answer: SearchAnswer, at: datetime) -> Retrieval:
+    return Retrieval(
+        id=answer.retrieval_id,
+        tenant=request.chosen.tenant,
+        user_id=request.chosen.user_ids[0],
+        at=at,
+        source="search",
+        query=request.query,
+        filters=dict(request.filters_given),
+        hits=[{"id": str(f.memory.id), "score": round(f.ranked.score, 6), "lanes": list(f.ranked.candidate.lanes)} for f in answer.found],
+        degraded=list(answer.degraded),
+        took_ms=answer.took_ms,
+    )
+
+

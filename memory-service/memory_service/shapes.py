@@ -1,0 +1,65 @@
+"""How does a thing look in JSON?  The one place that knows the names and order of the fields in API.md.
+
+Plain dicts out; orjson turns them into bytes, UUIDs and times included.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from memory_service.domain import Json, Memory
+
+OPTIONS = orjson.OPT_UTC_Z
+
+
+def to_json(value: Any) -> bytes:
+    """UTF-8 JSON: times end in Z, non-ASCII stays as it is."""
+    return orjson.dumps(value, option=OPTIONS)
+
+
+def memory_json(memory: Memory, model: str | None = None, heat: float | None = None) -> Json:
+    """The memory object of API.md.  `model` names the embedding model in `index`; `heat` is as of now, else as stored."""
+    return {
+        "id": str(memory.id),
+        "kind": memory.kind,
+        "user_id": memory.user_id,
+        "agent_id": memory.agent_id,
+        "session_id": memory.session_id,
+        "task_id": memory.task_id,
+        "content": memory.content,
+        "summary": memory.summary,
+        "event_type": memory.event_type,
+        "category": memory.category,
+        "tags": list(memory.tags),
+        "entities": [{"name": e.name, "type": e.type} for e in memory.entities],
+        "tool_calls": list(memory.tool_calls),
+        "outcome": memory.outcome,
+        "importance": memory.importance,
+        "confidence": memory.confidence,
+        "heat": memory.heat if heat is None else round(heat, 6),
+        "state": memory.state,
+        "pinned": memory.pinned,
+        "superseded_by": str(memory.superseded_by) if memory.superseded_by else None,
+        "valid_from": _time(memory.valid_from),
+        "valid_to": _time(memory.valid_to),
+        "related_ids": [str(i) for i in memory.related_ids],
+        "metadata": _mapping(memory.metadata),
+        "version": memory.version,
+        "conflict_id": str(memory.conflict_id) if memory.conflict_id else None,
+        "occurred_at": _time(memory.occurred_at),
+        "expires_at": _time(memory.expires_at),
+        "created_at": _time(memory.created_at),
+        "updated_at": _time(memory.updated_at),
+        "last_accessed_at": _time(memory.last_accessed_at),
+        "access_count": memory.access_count,
+        "index": {"state": memory.index_state, "model": model},
+    }
+
+
+def _time(moment: Any) -> str | None:
+    return moment.isoformat().replace("+00:00", "Z") if moment is not None else None
+
+
+def _mapping(value: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(value)

@@ -1,0 +1,106 @@
+"""How does a stored memory change, and how is it erased?  Each change keeps the version it replaces.
+
+Statements only; write/service.py decides what changes.  Run inside one transaction with the row locked.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from memory_service.domain import Json, Memory
+from memory_service.stores.postgres.memories import CASTS, COLUMNS, DERIVED, IndexedText, row_of
+from memory_service.stores.postgres.pool import Connection, execute, fetch_all
+
+CHANGEABLE = tuple(name for name in COLUMNS if name not in ("id", "tenant", "kind", "user_id", "created_at"))
+UPDATE = f"""
+UPDATE memory SET {", ".join(f"{name} = %({name})s{CASTS.get(name, '')}" for name in (*CHANGEABLE, *DERIVED))}
+WHERE id = %(id)s AND kind = %(kind)s AND tenant = %(tenant)s
+"""
+
+
+async def save(connection: Connection, memory: Memory, text: IndexedText) -> None:
+    """Write the whole row as it is now and tell the relay."""
+    await connection.execute(UPDATE, row_of(memory, text))
+    await enqueue(connection, memory.tenant, [memory.id])
+
+
+async def keep_version(
+    connection: Connection, replaced: Memory, snapshot: Json, changes: Mapping[str, Any], *, actor: str, cause: str, at: datetime
+) -> None:
+    """Keep what the memory was before a change.  `changes` is {field: {from, to}}."""
+    await execute(
+        connection,
+        """INSERT INTO memory_version (memory_id, version, tenant, user_id, at, actor, cause, changes, snapshot)
+           VALUES (%(id)s, %(version)s, %(tenant)s, %(user)s, %(at)s, %(actor)s, %(cause)s, %(changes)s, %(snapshot)s)
+           ON CONFLICT (memory_id, version) DO NOTHING""",
+        {"id": replaced.id, "version": replaced.version, "tenant": replaced.tenant, "user": replaced.user_id, "at": at,
+         "actor": actor, "cause": cause, "changes": Jsonb(dict(changes)), "snapshot": Jsonb(snapshot)},
+    )
+
+
+async def enqueue(connection: Connection, tenant: str, ids: Sequence[UUID]) -> None:
+    """These memories changed or are gone: the relay shall look.  A row that waits already is renewed."""
+    await execute(
+        connection,
+        """INSERT INTO index_outbox (memory_id, tenant) SELECT id, %(tenant)s FROM unnest(%(ids)s::uuid[]) AS t(id)
+           ON CONFLICT (memory_id) DO UPDATE
+           SET seq = nextval('index_outbox_seq'), state = 'pending', attempts = 0, available_at = now(), error = NULL""",
+        {"tenant": tenant, "ids": list(ids)},
+    )
+
+
+async def erase(connection: Connection, tenant: str, ids: Sequence[UUID]) -> int:
+    """Remove memories, their versions, relations and log entries for good and remember that their ids are spent.
+
+    What others derived from them (conflicts, pointers) is unlinked.  Returns how many rows there were.
+    """
+    found = await fetch_all(connection, "DELETE FROM memory WHERE tenant = %(t)s AND id = ANY(%(ids)s) RETURNING id, user_id",
+                            {"t": tenant, "ids": list(ids)})
+    gone = [row[0] for row in found]
+    if not gone:
+        return 0
+    parameters = {"t": tenant, "ids": gone, "users": [row[1] for row in found]}
+    for statement in (
+        "INSERT INTO erased (tenant, id) SELECT %(t)s, id FROM unnest(%(ids)s::uuid[]) AS x(id) ON CONFLICT DO NOTHING",
+        "DELETE FROM memory_version WHERE tenant = %(t)s AND memory_id = ANY(%(ids)s)",
+        "DELETE FROM memory_relations WHERE tenant = %(t)s AND (source_id = ANY(%(ids)s) OR target_id = ANY(%(ids)s))",
+        """UPDATE memory SET conflict_id = NULL WHERE tenant = %(t)s AND conflict_id IN
+           (SELECT id FROM memory_conflict WHERE tenant = %(t)s AND (old_id = ANY(%(ids)s) OR new_id = ANY(%(ids)s)))""",
+        "DELETE FROM memory_conflict WHERE tenant = %(t)s AND (old_id = ANY(%(ids)s) OR new_id = ANY(%(ids)s))",
+        # The answers kept for retries hold the text too; a retry must neither show it nor write it again.
+        "UPDATE idempotency_key SET status = 410, response = NULL WHERE tenant = %(t)s AND memory_ids && %(ids)s::uuid[]",
+        # The relay removes the vectors and the copies in working memory.
+        """INSERT INTO index_outbox (memory_id, tenant, user_id)
+           SELECT id, %(t)s, user_id FROM unnest(%(ids)s::uuid[], %(users)s::text[]) AS x(id, user_id)
+           ON CONFLICT (memory_id) DO UPDATE SET user_id = excluded.user_id,
+               seq = nextval('index_outbox_seq'), state = 'pending', attempts = 0, available_at = now(), error = NULL""",
+    ):
+        await execute(connection, statement, parameters)
+    return len(gone)
+
+
+async def ids_of_user(connection: Connection, tenant: str, user_id: str, limit: int) -> list[UUID]:
+    """Up to `limit` ids of a user's memories, in any state."""
+    rows = await fetch_all(connection, "SELECT id FROM memory WHERE tenant = %(t)s AND user_id = %(u)s LIMIT %(limit)s",
+                           {"t": tenant, "u": user_id, "limit": limit})
+    return [row[0] for row in rows]
+
+
+async def erase_user_rest(connection: Connection, tenant: str, user_id: str) -> dict[str, int]:
+    """What is left of a user besides memories: {table: rows}.  Answers kept for retries lose their text with the memories."""
+    parameters = {"t": tenant, "u": user_id}
+    where = "WHERE tenant = %(t)s AND user_id = %(u)s"
+    await execute(
+        connection,
+        f"INSERT INTO erased (tenant, id) SELECT tenant, id FROM experience {where} ON CONFLICT DO NOTHING",
+        parameters,
+    )
+    return {
+        "versions": await execute(connection, f"DELETE FROM memory_version {where}", parameters),
+        "conflicts": await execute(connection, f"DELETE FROM memory_conflict {where}", parameters),
+        "experiences": await execute(connection, f"DELETE FROM experience {where}", parameters),
+        "retrievals": await execute(connection, f"DELETE FROM retrieval_log {where}", parameters),
+    }

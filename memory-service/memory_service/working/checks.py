@@ -1,0 +1,84 @@
+"""Can this be stored and given back exactly?  The contract's text and number rules, for callers that are not routes too.
+
+Routes have refused all of this before, in their own words; whatever reaches the service another way meets it here.
+"""
+
+import math
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from typing import Any
+
+from memory_service.errors import InvalidFields
+
+# The contract's bounds, not tunables.
+ID_CHARS_MAX = 128
+JSON_DEPTH_MAX = 32
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
+
+UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp", "Cn")
+
+
+def checked_id(field: str, text: str) -> str:
+    """An id: 1 to 128 printable characters of any script, not blank.  Raises InvalidFields."""
+    if not 1 <= len(text) <= ID_CHARS_MAX:
+        raise InvalidFields.of(field, f"must have 1 to {ID_CHARS_MAX} characters")
+    if any(unicodedata.category(char) in UNPRINTABLE for char in text):
+        raise InvalidFields.of(field, "must consist of printable characters")
+    if _blank(text):
+        raise InvalidFields.of(field, "must not be blank")
+    return text
+
+
+def refuse_unstorable(change: Any) -> None:
+    """Check every text, number and depth in a patch or a step.  Raises InvalidFields naming the top-level field.
+
+    Iterative: a value nested deeper than Python's stack must be refused, not crash.
+    """
+    for top in fields(change):
+        pending: list[tuple[Any, int]] = [(getattr(change, top.name), 0)]
+        while pending:
+            part, depth = pending.pop()
+            if depth > JSON_DEPTH_MAX:
+                raise InvalidFields.of(top.name, f"is nested deeper than {JSON_DEPTH_MAX}")
+            if (problem := _problem(part)) is not None:
+                raise InvalidFields.of(top.name, problem)
+            pending.extend((child, depth + 1) for child in _children(part))
+
+
+def _children(part: Any) -> list[Any]:
+    if isinstance(part, Mapping):
+        return [*part.keys(), *part.values()]
+    if isinstance(part, list | tuple):
+        return list(part)
+    if is_dataclass(part):
+        return [getattr(part, item.name) for item in fields(part)]
+    return []
+
+
+def _problem(part: Any) -> str | None:
+    """What keeps one part, without its children, from being stored."""
+    if isinstance(part, str):
+        return _text_problem(part)
+    if part is None or isinstance(part, bool | datetime | Mapping | list | tuple) or is_dataclass(part):
+        return None
+    if isinstance(part, int):
+        return None if INTEGER_MIN <= part <= INTEGER_MAX else "must fit 64 bits"
+    if isinstance(part, float):
+        return None if math.isfinite(part) else "must be a finite number"
+    return "must be JSON"
+
+
+def _text_problem(text: str) -> str | None:
+    if "\0" in text:
+        return "contains a NUL character"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "contains a lone surrogate"
+    return None
+
+
+def _blank(text: str) -> bool:
+    return all(char.isspace() or unicodedata.category(char) == "Cf" for char in text)

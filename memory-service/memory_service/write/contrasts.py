@@ -1,0 +1,176 @@
+"""Which words make two almost equal texts say different things?
+
+The data of config/contrasts.toml, checked and compiled once, for `duplicates`.  Nothing here compares texts.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from memory_service.errors import SetupRefused
+from memory_service.write.rules import literal_pattern
+
+Pattern = re.Pattern[str]
+_NUMERALS = "零〇一二两三四五六七八九十百千万亿"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Values that exclude each other, one pattern per value.  `always`: lacking the other's value is a difference too."""
+
+    name: str
+    always: bool
+    values: tuple[Pattern, ...]
+
+    def values_in(self, text: str) -> frozenset[int]:
+        return frozenset(i for i, pattern in enumerate(self.values) if pattern.search(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Contrasts:
+    """All patterns expect normalised (case-folded) text.  `chars_max`: longer texts are the same only when equal."""
+
+    chars_max: int
+    negation: Pattern
+    not_negating: Pattern
+    english_numbers: Mapping[str, str]
+    english_number: Pattern
+    chinese_number: Pattern
+    not_numeral: Pattern
+    unit_of: Mapping[str, str]
+    quantity: Pattern
+    groups: tuple[Group, ...]
+    tools: tuple[Pattern, ...]
+    common: frozenset[str]
+    chinese_name: Pattern
+    order: Pattern
+
+
+def load_contrasts(path: Path) -> Contrasts:
+    """Read config/contrasts.toml.  Raises SetupRefused naming the line or the entry that is wrong."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
+    except tomllib.TOMLDecodeError as problem:
+        raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
+    read = _Reader(path, tables)
+    numbers = read.counts("numbers.english")
+    units = {spelling: names[0] for names in read.lists("numbers.units") for spelling in names}
+    return Contrasts(
+        chars_max=read.count("limits.chars_max"),
+        negation=_negation(read.texts("negation.words"), read.texts("negation.characters")),
+        not_negating=_any_of(read.texts("negation.harmless")),
+        english_numbers=numbers,
+        english_number=_any_of(list(numbers)),
+        chinese_number=_chinese_number(read.text("numbers.chinese_measures")),
+        not_numeral=_any_of(read.texts("numbers.chinese_harmless")),
+        unit_of=units,
+        quantity=_quantity(list(units)),
+        groups=tuple(read.groups()),
+        tools=tuple(_any_of(names) for names in read.lists("names.tools")),
+        common=frozenset(read.texts("names.common")),
+        chinese_name=_chinese_name(
+            read.text("names.chinese_surnames"), read.text("names.chinese_before"), read.texts("names.chinese_after")
+        ),
+        order=_any_of(read.texts("order.words")),
+    )
+
+
+class _Reader:
+    def __init__(self, path: Path, tables: Mapping[str, object]) -> None:
+        self.path, self.tables = path, tables
+
+    def refused(self, entry: str, problem: str) -> SetupRefused:
+        return SetupRefused(f"{self.path}: the entry {entry} {problem}.")
+
+    def _value(self, entry: str) -> object:
+        value: object = self.tables
+        for key in entry.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    def text(self, entry: str) -> str:
+        value = self._value(entry)
+        if not isinstance(value, str) or not value:
+            raise self.refused(entry, "must be a text")
+        return value
+
+    def texts(self, entry: str) -> list[str]:
+        return self._texts(entry, self._value(entry))
+
+    def _texts(self, entry: str, value: object) -> list[str]:
+        if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
+            raise self.refused(entry, "must be a list of texts")
+        return [item.casefold() for item in value]
+
+    def lists(self, entry: str) -> list[list[str]]:
+        value = self._value(entry)
+        if not isinstance(value, list) or not value:
+            raise self.refused(entry, "must be a list of lists of texts")
+        return [self._texts(entry, item) for item in value]
+
+    def count(self, entry: str) -> int:
+        value = self._value(entry)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self.refused(entry, "must be a whole number above 0")
+        return value
+
+    def counts(self, entry: str) -> dict[str, str]:
+        value = self._value(entry)
+        if not isinstance(value, Mapping) or not all(isinstance(n, int) and not isinstance(n, bool) for n in value.values()):
+            raise self.refused(entry, "must map words to whole numbers")
+        return {str(word).casefold(): str(number) for word, number in value.items()}
+
+    def groups(self) -> list[Group]:
+        rows = self.tables.get("group")
+        if not isinstance(rows, list):
+            raise self.refused("group", "must be a list of tables: [[group]]")
+        groups = []
+        for i, row in enumerate(rows):
+            entry = f"group[{i}]"
+            if not isinstance(row, Mapping) or not isinstance(row.get("name"), str):
+                raise self.refused(entry, "must be a table with a name")
+            values = row.get("values")
+            if not isinstance(values, list) or len(values) < 2:
+                raise self.refused(f"{entry} {row['name']!r}", "needs at least two values")
+            patterns = tuple(_any_of(self._texts(f"{entry} {row['name']!r}", value)) for value in values)
+            groups.append(Group(str(row["name"]), row.get("always") is True, patterns))
+        return groups
+
+
+def _any_of(phrases: Sequence[str]) -> Pattern:
+    longest_first = sorted(phrases, key=len, reverse=True)
+    return re.compile("|".join(literal_pattern(phrase) for phrase in longest_first), re.ASCII)
+
+
+def _negation(words: Sequence[str], characters: Sequence[str]) -> Pattern:
+    endings = "|".join(re.escape(word[1:]) for word in words if word.startswith("*"))
+    whole = "|".join(re.escape(word) for word in words if not word.startswith("*"))
+    signs = "".join(map(re.escape, characters))
+    ended = rf"|(?:{endings})(?![a-z])" if endings else ""
+    return re.compile(rf"(?<![a-z0-9_-])(?:{whole})(?![a-z0-9_-]){ended}|[{signs}]", re.ASCII)
+
+
+def _chinese_number(measures: str) -> Pattern:
+    return re.compile(rf"第?[{_NUMERALS}]{{1,16}}(?=[{re.escape(measures)}])|第[{_NUMERALS}]{{1,16}}|[{_NUMERALS}]{{2,16}}")
+
+
+def _quantity(units: Sequence[str]) -> Pattern:
+    """Groups: value, magnitude, unit.  A unit in Latin letters must end there: "5 m" is not in "5 min"."""
+    latin = sorted((re.escape(unit) for unit in units if unit.isascii() and unit.isalpha()), key=len, reverse=True)
+    other = sorted((re.escape(unit) for unit in units if not (unit.isascii() and unit.isalpha())), key=len, reverse=True)
+    return re.compile(
+        r"(?<![a-z0-9_.])(?P<value>\d{1,15}(?:,\d{3}){0,6}(?:\.\d{1,15}){0,4})"
+        r"(?![a-z0-9_]*_)(?:\s?(?P<magnitude>[万亿千百])|\s?(?P<k>[kK])(?![a-z0-9]))?"
+        rf"(?:[\s-]?(?P<unit>(?:{'|'.join(latin)})(?![a-z0-9_])|{'|'.join(other)})|(?![a-z0-9_]))",
+        re.ASCII,
+    )
+
+
+def _chinese_name(surnames: str, before: str, after: Sequence[str]) -> Pattern:
+    followers = "|".join(re.escape(word) for word in after)
+    start = "".join(re.escape(character) for character in before)
+    return re.compile(rf"(?:^|(?<=[{start}]))[{re.escape(surnames)}][\u4e00-\u9fff]{{1,2}}?(?=$|{followers})")

@@ -1,0 +1,139 @@
+"""What does a caller hand in to be remembered, and what becomes of it?
+
+Frozen values and the pure steps from a draft to a memory: filling in what is missing, merging into a duplicate,
+applying a patch.  No I/O.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from memory_service.domain import Entity, Json, KindChoice, Memory, Outcome, new_id
+from memory_service.settings import Heat, Write
+from memory_service.write.routing import route
+from memory_service.write.summarise import Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A memory as the caller wrote it; None means "not said".  `infer` lets the summariser fill what is missing."""
+
+    user_id: str
+    content: str
+    kind: KindChoice = "auto"
+    summary: str | None = None
+    event_type: str | None = None
+    category: str | None = None
+    tags: tuple[str, ...] = ()
+    entities: tuple[Entity, ...] | None = None
+    tool_calls: tuple[Json, ...] = ()
+    outcome: Outcome | None = None
+    importance: float | None = None
+    occurred_at: datetime | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
+    task_id: str | None = None
+    related_ids: tuple[UUID, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    expires_at: datetime | None = None
+    infer: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write answered.  `memory` is the new one, or the existing one of a duplicate."""
+
+    status: Literal["created", "duplicate"]
+    memory: Memory
+    similarity: float | None = None
+
+
+def complete(draft: Draft, tenant: str, summary: Summary, now: datetime, write: Write, heat: Heat) -> Memory:
+    """The memory to store.  With `infer` the summary's findings fill the gaps, without it only kind and summary."""
+    guess = summary if draft.infer else None
+    importance = draft.importance
+    if importance is None:
+        importance = guess.importance if guess else write.default_importance
+    return Memory(
+        id=new_id(),
+        tenant=tenant,
+        kind=route(draft.kind, summary, has_outcome=draft.outcome is not None, has_tool_calls=bool(draft.tool_calls)),
+        user_id=draft.user_id,
+        content=draft.content,
+        summary=draft.summary or summary.text,
+        created_at=now,
+        updated_at=now,
+        occurred_at=draft.occurred_at or now,
+        agent_id=draft.agent_id,
+        session_id=draft.session_id,
+        task_id=draft.task_id,
+        event_type=draft.event_type or (guess.event_type if guess else None),
+        category=draft.category or (guess.category if guess else None),
+        tags=tuple(dict.fromkeys(draft.tags)),
+        entities=draft.entities if draft.entities is not None else _entities(guess),
+        tool_calls=draft.tool_calls,
+        outcome=draft.outcome,
+        importance=importance,
+        confidence=write.default_confidence,
+        heat=heat.initial,
+        heat_at=now,
+        valid_from=now,
+        related_ids=tuple(dict.fromkeys(draft.related_ids)),
+        metadata=draft.metadata,
+        expires_at=draft.expires_at,
+    )
+
+
+def merge_duplicate(existing: Memory, draft: Draft, now: datetime) -> Memory:
+    """The existing memory after it was said again: touched, with new tags and new metadata keys, restored when cold.
+
+    The version rises only when something besides the access changed.
+    """
+    tags = tuple(dict.fromkeys((*existing.tags, *draft.tags)))
+    metadata = {**draft.metadata, **existing.metadata}
+    touched = replace(existing, last_accessed_at=now, access_count=existing.access_count + 1)
+    if tags == existing.tags and len(metadata) == len(existing.metadata) and existing.state != "cold":
+        return touched
+    heat = {"heat": max(existing.heat, 1.0), "heat_at": now} if existing.state == "cold" else {}
+    return replace(touched, tags=tags, metadata=metadata, state="active", version=existing.version + 1, updated_at=now, **heat)
+
+
+def apply_patch(memory: Memory, patch: Mapping[str, Any], summary: Summary | None, now: datetime) -> Memory:
+    """The memory with the named fields changed and one version more.  `patch` holds field names and final values.
+
+    `summary` is of the new content when the content changes and no summary is named: the sentence must follow the text.
+    """
+    changes = dict(patch)
+    if summary is not None and "summary" not in changes:
+        changes["summary"] = summary.text
+    return replace(memory, **changes, version=memory.version + 1, updated_at=now)
+
+
+def differences(before: Memory, after: Memory) -> dict[str, dict[str, Any]]:
+    """{field: {from, to}} of what a reader of the memory would see changed."""
+    fields = (
+        "content", "summary", "category", "event_type", "tags", "entities", "outcome", "importance", "confidence",
+        "occurred_at", "expires_at", "related_ids", "metadata", "state", "pinned", "superseded_by", "valid_from", "valid_to",
+    )  # fmt: skip
+    found = {}
+    for name in fields:
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            found[name] = {"from": _plain(old), "to": _plain(new)}
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime | UUID):
+        return value.isoformat() if isinstance(value, datetime) else str(value)
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, Entity):
+        return {"name": value.name, "type": value.type}
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _entities(guess: Summary | None) -> tuple[Entity, ...]:
+    return tuple(Entity(e.name, e.type) for e in guess.entities) if guess else ()
