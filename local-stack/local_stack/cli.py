@@ -1,4 +1,4 @@
-"""What can a person ask of the local stack? The commands up, down, status and logs; each reads options and calls once."""
+"""What can a person ask of the local stack? up, down, status, logs: each reads options and calls once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -23,9 +25,7 @@ from local_stack.supervisor import Commands, Options, Supervisor
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Run Hindsight on this machine.")
 _LOGS = ("supervisor", "service", "gateway", "migrate", "postgres", "redis", "qdrant")
 
-HomeOption = Annotated[
-    Path | None, typer.Option("--home", envvar="HINDSIGHT_HOME", help="Folder of the data. Default: ~/.hindsight")
-]
+HomeOption = Annotated[Path | None, typer.Option("--home", envvar="HINDSIGHT_HOME", help="Folder of the data. Default: ~/.hindsight")]
 HiddenCommand = Annotated[str | None, typer.Option(hidden=True, help="Another program in place of ours (tests).")]
 
 
@@ -35,10 +35,10 @@ def up(
     port: Annotated[int, typer.Option(envvar="HINDSIGHT_PORT", min=1, max=65535, help="Port of the service.")] = int(
         limit("ports", "service")
     ),
-    gateway_port: Annotated[
-        int, typer.Option(envvar="HINDSIGHT_GATEWAY_PORT", min=1, max=65535, help="Port of the MCP gateway.")
-    ] = int(limit("ports", "gateway")),
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when ready; `hindsight down` stops it.")] = False,
+    gateway_port: Annotated[int, typer.Option(envvar="HINDSIGHT_GATEWAY_PORT", min=1, max=65535, help="Port of the MCP gateway.")] = int(
+        limit("ports", "gateway")
+    ),
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when ready; `down` stops it.")] = False,
     gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="Start the MCP gateway too.")] = True,
     migrate_command: HiddenCommand = None,
     service_command: HiddenCommand = None,
@@ -76,7 +76,8 @@ def status(home: HomeOption = None) -> None:
             raise typer.Exit(1)
         rows = [("supervisor", str(state.supervisor.pid), "", state.phase if is_alive(state.supervisor) else "down")]
         for member in state.members.values():
-            rows.append((member.name, str(member.identity.pid), member.url, "up" if is_alive(member.identity) else "down"))
+            seen = "up" if is_alive(member.identity) else "down"
+            rows.append((member.name, str(member.identity.pid), member.url, seen))
         screen.table(("PROCESS", "PID", "URL", "STATE"), rows)
         raise typer.Exit(0 if state.phase == READY and all(row[3] != "down" for row in rows) else 1)
 
@@ -85,9 +86,7 @@ def status(home: HomeOption = None) -> None:
 def logs(
     name: Annotated[str | None, typer.Argument(help=f"One of: {', '.join(_LOGS)}. Default: all.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines of the past.")] = int(
-        limit("logs", "tail_lines")
-    ),
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines of the past.")] = int(limit("logs", "tail_lines")),
     home: HomeOption = None,
 ) -> None:
     """Print the end of the logs."""
@@ -112,27 +111,20 @@ def _follower(log: Path) -> Follower:
     return Follower(log, log.stat().st_size if log.exists() else 0)
 
 
-class _explained:
+@contextmanager
+def _explained(screen: Screen) -> Iterator[None]:
     """Turns a StackError into its message and exit code 1, and Ctrl-C into a quiet end."""
-
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, StackError):
-            self._screen.error(str(error))
-            raise typer.Exit(1) from error
-        if isinstance(error, KeyboardInterrupt):
-            raise typer.Exit(130) from error
+    try:
+        yield
+    except StackError as error:
+        screen.error(str(error))
+        raise typer.Exit(1) from error
+    except KeyboardInterrupt as error:
+        raise typer.Exit(130) from error
 
 
-def _detached(
-    home: Home, screen: Screen, port: int, gateway_port: int, gateway: bool, commands: dict[str, str | None]
-) -> int:
-    """Starts the supervisor as a background session, shows what it says and returns when it is ready (0) or gone (1)."""
+def _detached(home: Home, screen: Screen, port: int, gateway_port: int, gateway: bool, commands: dict[str, str | None]) -> int:
+    """Starts the supervisor as a background session, shows what it says; returns when ready (0) or gone (1)."""
     log = home.log("supervisor")
     rotate(log)
     argv = [sys.executable, "-m", "local_stack", "up", "--home", str(home.root), "--port", str(port)]
@@ -164,5 +156,5 @@ def _detached(
             screen.say("Running in the background.")
             return 0
         time.sleep(limit("wait", "poll_ms") / 1000)
-    screen.error(f"Not ready after {limit('wait', 'detach_s'):.0f} s; it goes on starting. See: hindsight logs supervisor")
+    screen.error(f"Not ready after {limit('wait', 'detach_s'):.0f} s; still starting. See: hindsight logs")
     return 1

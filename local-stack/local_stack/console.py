@@ -19,10 +19,10 @@ class Screen:
     """Where the launcher reports."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False, emoji=False)
+        self._console = console or Console()
 
     def _print(self, text: str, style: str | None = None) -> None:
-        self._console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(text, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def step(self, text: str) -> None:
         """Something begins."""

@@ -1,12 +1,12 @@
 """What can go wrong when the stack starts? Every error is a fact with advice; the command line prints it as it is.
 
-    StackError
-    ├── AlreadyRunning      another `hindsight up` holds this home
-    ├── PortTaken           someone else listens there
-    ├── ProgramMissing      no binary for this platform
-    ├── RootNotSupported    Postgres can't run as root here
-    ├── ChildDied           a process ended while it was needed
-    └── NotReady            a process lives but did not answer in time
+StackError
+├── AlreadyRunning      another `hindsight up` holds this home
+├── PortTaken           someone else listens there
+├── ProgramMissing      no binary for this platform
+├── RootNotSupported    Postgres can't run as root here
+├── ChildDied           a process ended while it was needed
+└── NotReady            a process lives but did not answer in time
 """
 
 from __future__ import annotations

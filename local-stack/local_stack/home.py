@@ -1,9 +1,9 @@
 """Where does the stack keep its files? Paths, secrets and atomic writes under one folder; starts nothing.
 
-    data/postgres data/redis data/qdrant     what must survive
-    logs/NAME.log                            one per process
-    run/                                     lock, pids, chosen ports, generated secrets
-    stack.env                                the URLs as KEY=VALUE lines, readable by the owner only
+data/postgres data/redis data/qdrant     what must survive
+logs/NAME.log                            one per process
+run/                                     lock, pids, chosen ports, generated secrets
+stack.env                                the URLs as KEY=VALUE lines, readable by the owner only
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def open_home(root: Path) -> Home:
         for folder in (home.root, home.root / "data", home.root / "logs", home.run, home.redis, home.qdrant):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StackError(f"The home folder {home.root} can't be created: {error.strerror}. Choose another: --home.") from error
+        reason = f"The home folder {home.root} can't be created: {error.strerror}. Choose another: --home."
+        raise StackError(reason) from error
     return home
 
 

@@ -60,7 +60,12 @@ def _candidates() -> list[Path]:
     on_path = shutil.which("postgres")
     if on_path:
         found.append(Path(on_path).resolve().parent)
-    roots = ("/usr/lib/postgresql", "/opt/homebrew/opt", "/usr/local/opt", "/Applications/Postgres.app/Contents/Versions")
+    roots = (
+        "/usr/lib/postgresql",
+        "/opt/homebrew/opt",
+        "/usr/local/opt",
+        "/Applications/Postgres.app/Contents/Versions",
+    )
     installed = [path for root in roots for path in Path(root).glob("*/bin") if (path / "postgres").exists()]
     return found + sorted(installed, key=lambda path: [int(n) for n in re.findall(r"\d+", str(path))], reverse=True)
 
@@ -79,7 +84,14 @@ def _examine(folder: Path) -> Programs | None:
 def _locale() -> tuple[str, ...]:
     """Collation by code point and a UTF-8 character type: what C.UTF-8 is. macOS has no C.UTF-8, so it is composed."""
     if sys.platform == "darwin":
-        return ("--lc-collate=C", "--lc-ctype=en_US.UTF-8", "--lc-messages=C", "--lc-monetary=C", "--lc-numeric=C", "--lc-time=C")
+        return (
+            "--lc-collate=C",
+            "--lc-ctype=en_US.UTF-8",
+            "--lc-messages=C",
+            "--lc-monetary=C",
+            "--lc-numeric=C",
+            "--lc-time=C",
+        )
     return ("--locale=C.UTF-8",)
 
 
@@ -101,7 +113,7 @@ def create_cluster(home: Home) -> bool:
     fresh = home.postgres.with_name("postgres.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(mode=0o700)
-    way = drop_root(fresh)
+    way = drop_root(fresh, programs().path("initdb"))
     password = home.postgres.with_name("postgres.password")
     write_private(password, home.secret("postgres") + "\n")
     try:
@@ -152,7 +164,7 @@ def _check_major(home: Home) -> None:
 
 def spec(home: Home, port: int) -> ChildSpec:
     """What to start. Fast shutdown is SIGINT. synchronous_commit stays on: a reply means the row is on the disk."""
-    way = drop_root(home.postgres)
+    way = drop_root(home.postgres, programs().path("postgres"))
     take_ownership(home.postgres, way)
     settings = {
         "listen_addresses": "127.0.0.1",

@@ -29,7 +29,7 @@ class Unprivileged:
     gid: int | None = None
 
 
-def drop_root(folder: Path) -> Unprivileged:
+def drop_root(folder: Path, program: str) -> Unprivileged:
     """The way for a program that keeps its data in `folder`. RootNotSupported when none is permitted."""
     if os.geteuid() != 0:
         return Unprivileged()
@@ -40,11 +40,13 @@ def drop_root(folder: Path) -> Unprivileged:
             account = pwd.getpwnam(name)
         except KeyError:
             continue
-        if _can_reach(account.pw_uid, account.pw_gid, folder.parent):
+        _open_for_passing(folder.parent)
+        if all(_can_reach(account.pw_uid, account.pw_gid, path) for path in (str(folder.parent), program)):
             return Unprivileged(uid=account.pw_uid, gid=account.pw_gid)
     raise RootNotSupported(
         "Postgres does not run as root, user namespaces are not permitted here, and no unprivileged account can reach "
-        f"{folder}. Run `hindsight` as an ordinary user, or choose a --home that others may enter (chmod o+x its parents)."
+        f"both {folder} and {program}. Run `hindsight` as an ordinary user, "
+        "or choose a --home that others may enter (chmod o+x its parents)."
     )
 
 
@@ -58,22 +60,27 @@ def _namespace_allowed() -> bool:
         return False
 
 
-def _can_reach(uid: int, gid: int, folder: Path) -> bool:
-    """True when the account may enter `folder`. Opens the stack's own folders for passing through first."""
-    for own in (folder, folder.parent):  # HOME/data and HOME, which open_home made 0700; contents stay unreadable
+def _open_for_passing(data: Path) -> None:
+    """Lets others pass through HOME/data and HOME, which open_home made 0700; their contents stay unreadable."""
+    for own in (data, data.parent):
         if own.stat().st_uid == 0:
             own.chmod(own.stat().st_mode | 0o011)
-    test = ["test", "-x", str(folder)]
+
+
+def _can_reach(uid: int, gid: int, path: str) -> bool:
+    """True when the account may enter a folder or run a program."""
+    test = ["test", "-x", path]
     return subprocess.run(test, user=uid, group=gid, extra_groups=[], capture_output=True, check=False).returncode == 0
 
 
 def take_ownership(folder: Path, way: Unprivileged) -> None:
-    """Makes `folder` belong to whom Postgres will run as. Only root changes anything."""
+    """Makes `folder` (or one file) and all inside belong to whom Postgres will run as. Only root changes anything."""
     if os.geteuid() != 0:
         return
     uid, gid = (way.uid, way.gid) if way.uid is not None and way.gid is not None else (0, 0)
     if folder.stat().st_uid == uid:
         return
+    os.chown(folder, uid, gid)
     for parent, _, files in os.walk(folder):
         os.chown(parent, uid, gid)
         for name in files:

@@ -244,4 +244,3 @@ class Supervisor:
 
 def _during_run(death: ChildDied) -> ChildDied:
     return ChildDied(f"{death}\nEverything else is being stopped.")
-

@@ -19,11 +19,11 @@ class GatewayError(Exception):
     """Root of everything that the gateway raises itself."""
 
 
-class BadArguments(GatewayError):
+class BadArguments(GatewayError):  # noqa: N818
     """str(self) is a sentence for the caller."""
 
 
-class ServiceFailure(GatewayError):
+class ServiceFailure(GatewayError):  # noqa: N818
     """The service did not do what was asked, or it is not known."""
 
 

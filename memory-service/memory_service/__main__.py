@@ -43,7 +43,9 @@ def migrate() -> None:
 
 @app.command()
 def reindex(
-    replace: Annotated[bool, typer.Option("--replace", help="drop the old vectors first; needed after changing the embedding model")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="drop the old vectors first; needed after changing the embedding model")
+    ] = False,
 ) -> None:
     """Rebuild all vectors from Postgres, with a progress bar."""
     from memory_service.reindexing import reindex as run
@@ -65,7 +67,9 @@ def keys_create(
     if role not in ("reader", "writer", "admin"):
         refuse("--role must be reader, writer or admin")
     chosen: Literal["reader", "writer", "admin"] = role  # type: ignore[assignment]
-    text = asyncio.run(keyring.create(settings_beside_stack(), role=chosen, tenant=tenant, user_id=user, name=name, rate=rate))
+    text = asyncio.run(
+        keyring.create(settings_beside_stack(), role=chosen, tenant=tenant, user_id=user, name=name, rate=rate)
+    )
     typer.echo(text)
     typer.echo("This is the only time the key is shown.", err=True)
 

@@ -58,7 +58,9 @@ class Access:
             if await self.required():
                 return
         except StoreUnavailable:
-            raise SetupRefused(f"Postgres can't be asked whether API keys exist, so {settings.host} is not served yet") from None
+            raise SetupRefused(
+                f"Postgres can't be asked whether API keys exist, so {settings.host} is not served yet"
+            ) from None
         raise SetupRefused(
             f"no API key exists, so only loopback may be served, not {settings.host}. "
             "Create one: hindsight keys create --role admin (or set HINDSIGHT_API_KEY before hindsight migrate)"
@@ -121,7 +123,9 @@ class Access:
         while len(self._buckets) > CACHE_ENTRIES_MAX:
             self._buckets.popitem(last=False)
         if bucket.tokens < 1:
-            raise RateLimited(f"at most {per_minute} requests a minute", retry_after_s=max((1 - bucket.tokens) / rate, 0.001))
+            raise RateLimited(
+                f"at most {per_minute} requests a minute", retry_after_s=max((1 - bucket.tokens) / rate, 0.001)
+            )
         bucket.tokens -= 1
 
 
@@ -148,9 +152,18 @@ def key_hash(text: str) -> bytes:
 
 
 def new_key(
-    *, tenant: str, role: Role, user_id: str | None, name: str, requests_per_minute: int | None, clock: Clock, text: str | None = None
+    *,
+    tenant: str,
+    role: Role,
+    user_id: str | None,
+    name: str,
+    requests_per_minute: int | None,
+    clock: Clock,
+    text: str | None = None,
 ) -> tuple[ApiKey, str]:
     """A key and its text, which is shown once and stored nowhere.  `text` keeps one that the operator chose."""
     text = text or KEY_PREFIX + secrets.token_urlsafe(32)
-    key = ApiKey(new_id(), tenant, role, user_id, name, key_hash(text), text[:HINT_CHARS] + "…", requests_per_minute, clock())
+    key = ApiKey(
+        new_id(), tenant, role, user_id, name, key_hash(text), text[:HINT_CHARS] + "…", requests_per_minute, clock()
+    )
     return key, text

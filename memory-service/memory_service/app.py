@@ -34,8 +34,15 @@ def create_app(settings: Settings, **overrides: Any) -> FastAPI:
             async with background(runtime):
                 yield
 
-    app = FastAPI(title="Hindsight memory-service", version="0.1.0", description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None,
-                  openapi_url=None)
+    app = FastAPI(
+        title="Hindsight memory-service",
+        version="0.1.0",
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
     app.state.refused = None
     install(app)
     for router in (search.router, memories.router, working.router, users.router, operations.router):

@@ -83,7 +83,9 @@ async def open_runtime(
     rules, contrasts = load_summary_rules(folder / "summarise.toml"), load_contrasts(folder / "contrasts.toml")
     async with AsyncExitStack() as stack:
         if embedder is None:
-            embedder = await open_embedder(_embedder_config(settings), embedding_tunables(numbers), progress, _observer())
+            embedder = await open_embedder(
+                _embedder_config(settings), embedding_tunables(numbers), progress, _observer()
+            )
             stack.push_async_callback(embedder.close)
         postgres = Postgres(settings.database_url, numbers.stores)
         await postgres.open()
@@ -92,7 +94,11 @@ async def open_runtime(
         redis = open_redis(settings.redis_url, numbers.stores.redis_timeout_s, working_numbers.redis_connections_max)
         stack.push_async_callback(redis.aclose)
         index = VectorIndex(
-            settings.qdrant_url, settings.qdrant_collection, embedder.fingerprint, numbers.stores.qdrant_timeout_s, settings.qdrant_api_key
+            settings.qdrant_url,
+            settings.qdrant_collection,
+            embedder.fingerprint,
+            numbers.stores.qdrant_timeout_s,
+            settings.qdrant_api_key,
         )
         stack.push_async_callback(index.close)
         tasks = WorkingStore(

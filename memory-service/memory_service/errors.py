@@ -41,7 +41,9 @@ class HindsightError(Exception):
     code = "internal"
     title = "Something went wrong inside the service"
 
-    def __init__(self, detail: str = "", *, errors: tuple[FieldError, ...] = (), retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, detail: str = "", *, errors: tuple[FieldError, ...] = (), retry_after_s: float | None = None
+    ) -> None:
         super().__init__(detail or self.title)
         self.detail = detail or self.title
         self.errors = errors

@@ -14,7 +14,9 @@ from memory_service.stores.postgres import keys
 from memory_service.stores.postgres.pool import Postgres
 
 
-async def create(settings: Settings, *, role: Role, tenant: str, user_id: str | None, name: str, rate: int | None) -> str:
+async def create(
+    settings: Settings, *, role: Role, tenant: str, user_id: str | None, name: str, rate: int | None
+) -> str:
     """The new key's text, which is not stored.  Raises SetupRefused for a tenant or user that no request could name."""
     for option, text in (("--tenant", tenant), ("--user", user_id)):
         if text is not None and (len(text) > 128 or text_problem(text) or not _is_printable(text)):

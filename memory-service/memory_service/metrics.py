@@ -7,14 +7,18 @@ from prometheus_client import Counter, Gauge, Histogram
 
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
-REQUESTS = Histogram("hindsight_request_seconds", "Time to answer, by route", ["method", "route", "status"], buckets=LATENCY_BUCKETS_S)
+REQUESTS = Histogram(
+    "hindsight_request_seconds", "Time to answer, by route", ["method", "route", "status"], buckets=LATENCY_BUCKETS_S
+)
 LANES = Histogram("hindsight_lane_seconds", "Time of one search lane", ["lane"], buckets=LATENCY_BUCKETS_S)
 LANES_DEGRADED = Counter("hindsight_lane_degraded_total", "Searches in which a lane failed or was late", ["lane"])
 OUTBOX_DEPTH = Gauge("hindsight_outbox_rows", "Memories whose vectors do not match yet", ["state"])
 OUTBOX_AGE = Gauge("hindsight_outbox_oldest_seconds", "Age of the oldest pending outbox row")
 RELAY_APPLIED = Counter("hindsight_relay_applied_total", "Outbox rows applied to Qdrant")
 RELAY_FAILED = Counter("hindsight_relay_failed_total", "Outbox rows that failed by themselves", ["outcome"])
-EMBED_BATCH = Histogram("hindsight_embed_batch_texts", "Texts in one embedding batch", ["role"], buckets=(1, 2, 4, 8, 16, 32, 64, 128))
+EMBED_BATCH = Histogram(
+    "hindsight_embed_batch_texts", "Texts in one embedding batch", ["role"], buckets=(1, 2, 4, 8, 16, 32, 64, 128)
+)
 EMBED_CACHE = Counter("hindsight_embed_cache_total", "Look-ups in the embedding cache", ["role", "result"])
 STORE_ERRORS = Counter("hindsight_store_errors_total", "Calls to a store that failed", ["store"])
 RETRIEVALS_DROPPED = Gauge("hindsight_retrieval_log_dropped", "Log entries lost because the queue was full")

@@ -52,12 +52,29 @@ def migrate(settings: Settings, say: Callable[[str], None]) -> None:
 
 def _store_bootstrap_key(connection: object, key_text: str) -> None:
     """The operator's own key: admin of the default tenant, stored as a hash like any other."""
-    key, _ = new_key(tenant=DEFAULT_TENANT, role="admin", user_id=None, name=BOOTSTRAP_NAME, requests_per_minute=None, clock=utc_now,
-                     text=key_text)
+    key, _ = new_key(
+        tenant=DEFAULT_TENANT,
+        role="admin",
+        user_id=None,
+        name=BOOTSTRAP_NAME,
+        requests_per_minute=None,
+        clock=utc_now,
+        text=key_text,
+    )
     connection.execute(  # type: ignore[attr-defined]
-        text("INSERT INTO api_key (id, tenant, role, name, key_hash, hint, created_at)"
-             " VALUES (:id, :tenant, :role, :name, :hash, :hint, :at) ON CONFLICT (key_hash) DO NOTHING"),
-        {"id": key.id, "tenant": key.tenant, "role": key.role, "name": key.name, "hash": key.key_hash, "hint": key.hint, "at": key.created_at},
+        text(
+            "INSERT INTO api_key (id, tenant, role, name, key_hash, hint, created_at)"
+            " VALUES (:id, :tenant, :role, :name, :hash, :hint, :at) ON CONFLICT (key_hash) DO NOTHING"
+        ),
+        {
+            "id": key.id,
+            "tenant": key.tenant,
+            "role": key.role,
+            "name": key.name,
+            "hash": key.key_hash,
+            "hint": key.hint,
+            "at": key.created_at,
+        },
     )
 
 

@@ -24,7 +24,13 @@ class Operations:
     """What /ready, /metrics and /v1/stats tell."""
 
     def __init__(
-        self, postgres: Postgres, redis: Redis, index: VectorIndex, embedder: Embedder, relay: Relay, retrieval_log: RetrievalLog
+        self,
+        postgres: Postgres,
+        redis: Redis,
+        index: VectorIndex,
+        embedder: Embedder,
+        relay: Relay,
+        retrieval_log: RetrievalLog,
     ) -> None:
         self._postgres = postgres
         self._redis = redis
@@ -73,7 +79,12 @@ class Operations:
 
     async def _backlog(self) -> Json:
         found = await self._postgres.read(outbox.backlog)
-        return {"pending": found.pending, "dead": found.dead, "oldest_s": round(found.oldest_s, 3), "last_error": self._relay.state.last_error}
+        return {
+            "pending": found.pending,
+            "dead": found.dead,
+            "oldest_s": round(found.oldest_s, 3),
+            "last_error": self._relay.state.last_error,
+        }
 
 
 async def _state(ping: Awaitable[object]) -> str:

@@ -18,11 +18,15 @@ async def reindex(settings: Settings, *, replace: bool) -> None:
 
     Raises FingerprintMismatch when the collection is another model's and `replace` was not asked for.
     """
-    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as progress:
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    ) as progress:
         async with open_runtime(settings, progress=progress.console.print) as runtime:
             if replace:
                 dropped = await runtime.index.replace()
-                progress.console.print(f"new collection {runtime.index.collection}" + (f", dropped {dropped}" if dropped else ""))
+                progress.console.print(
+                    f"new collection {runtime.index.collection}" + (f", dropped {dropped}" if dropped else "")
+                )
             else:
                 await runtime.index.ensure()
             runtime.relay.state.ready = True
@@ -31,7 +35,10 @@ async def reindex(settings: Settings, *, replace: bool) -> None:
             await _work(runtime, lambda left: progress.update(task, completed=max(total - left, 0)))
             points = await runtime.index.count()
             backlog = await runtime.postgres.read(outbox.backlog)
-            progress.console.print(f"{total} memories, {points} vectors" + (f", {backlog.dead} given up (see index_outbox)" if backlog.dead else ""))
+            progress.console.print(
+                f"{total} memories, {points} vectors"
+                + (f", {backlog.dead} given up (see index_outbox)" if backlog.dead else "")
+            )
 
 
 async def _work(runtime: Runtime, show: Callable[[int], None]) -> None:

@@ -198,7 +198,9 @@ class Settings(BaseSettings):
         for folder in candidates:
             if (folder / "memory.toml").is_file():
                 return folder
-        raise SetupRefused(f"no memory.toml in {' or '.join(map(str, candidates))}; set HINDSIGHT_CONFIG_DIR to the config folder")
+        raise SetupRefused(
+            f"no memory.toml in {' or '.join(map(str, candidates))}; set HINDSIGHT_CONFIG_DIR to the config folder"
+        )
 
     @cached_property
     def models_folder(self) -> Path:

@@ -22,8 +22,9 @@ import re
 import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
-import Stemmer  # type: ignore[import-not-found]
+import Stemmer
 
 from memory_service.vocabulary import (
     COMPOUND,
@@ -51,7 +52,7 @@ _OPTIONAL_MARKS = [*range(0x300, 0x370), *range(0x591, 0x5BE), *range(0x64B, 0x6
 
 def _folded_letters() -> dict[int, str | None]:
     """Translate table: accented Latin letters → base letters, invisible characters and optional marks → nothing."""
-    table: dict[int, str | None] = {code: None for code in (*_INVISIBLE, *_OPTIONAL_MARKS)}
+    table: dict[int, str | None] = dict.fromkeys((*_INVISIBLE, *_OPTIONAL_MARKS))
     for code in (*range(0xC0, 0x250), *range(0x1E00, 0x1F00)):
         base = unicodedata.normalize("NFD", chr(code))[0]
         if base != chr(code) and base.isascii():
@@ -99,7 +100,7 @@ def query_terms(text: str, vocabulary: Vocabulary, terms_max: int | None = None)
     terms = dict.fromkeys(_terms(canonical, vocabulary, closing=False))
     for written in replaced:
         terms.update(dict.fromkeys(_terms(written, vocabulary, closing=False)))
-    stop_terms = _stop_terms(vocabulary)
+    stop_terms = _stop_terms(vocabulary.stop_words)
     telling = [term for term in terms if term not in stop_terms and not _is_particle_bigram(term, vocabulary)]
     return (telling or list(terms))[:terms_max]
 
@@ -196,9 +197,10 @@ def _bounded(term: str) -> str:
     return f"{head}~{hashlib.sha256(raw).hexdigest()[:16]}"
 
 
-def _stop_terms(vocabulary: Vocabulary) -> frozenset[str]:
+@lru_cache(maxsize=8)
+def _stop_terms(stop_words: frozenset[str]) -> frozenset[str]:
     """Stop words in the form in which they come out of `_terms`."""
-    return vocabulary.stop_words | {stemmed(word) for word in vocabulary.stop_words}
+    return stop_words | {stemmed(word) for word in stop_words}
 
 
 def _is_particle_bigram(term: str, vocabulary: Vocabulary) -> bool:
@@ -253,5 +255,3 @@ def tsquery_literal(terms: Sequence[str], prefix: str) -> str:
 
 def _quoted(lexeme: str) -> str:
     return "'" + lexeme.replace("\\", "\\\\").replace("'", "''") + "'"
-
-

@@ -26,8 +26,15 @@ UNSPACED = (
 def _mark_ranges() -> str:
     r"""Combining marks of the spaced scripts as a class body: Python's \w leaves out, for one, the vowels of Devanagari."""
     unspaced = re.compile(f"[{UNSPACED}]")
-    codes = [c for c in range(0x300, 0x1E00) if unicodedata.category(chr(c))[0] == "M" and not unspaced.match(chr(c))]
-    return "".join(f"\\u{code:04x}" for code in codes)
+    ranges: list[list[int]] = []
+    for code in range(0x300, 0x1E00):
+        if unicodedata.category(chr(code))[0] != "M" or unspaced.match(chr(code)):
+            continue
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "".join(f"\\u{first:04x}-\\u{last:04x}" for first, last in ranges)
 
 
 MARKS = _mark_ranges()
@@ -203,9 +210,7 @@ def _trie(words: list[str], after: str) -> str:
     for word in words:
         if word:
             heads.setdefault(word[0], []).append(word[1:])
-    branches = [
-        (_SPACES if head == " " else re.escape(head)) + _trie(tails, after) for head, tails in heads.items()
-    ]
+    branches = [(_SPACES if head == " " else re.escape(head)) + _trie(tails, after) for head, tails in heads.items()]
     if "" in words:
         branches.append(after)
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"

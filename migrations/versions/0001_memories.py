@@ -61,7 +61,7 @@ COLUMN_COMMENTS = {
     "category": "what it is about",
     "content": "the whole text",
     "summary": "one sentence of the content",
-    "entities": "[{name, type}] named in the content; GIN index, ask with entities @> '[{\"name\": \"...\"}]'",
+    "entities": '[{name, type}] named in the content; GIN index, ask with entities @> \'[{"name": "..."}]\'',
     "tool_calls": "[{tool, arguments, status, error, duration_ms}]",
     "tags": "labels given by the caller",
     "outcome": "how what happened ended: success, failure or detour",
@@ -294,7 +294,9 @@ COMMENT ON FUNCTION hindsight_instant IS 'an RFC 3339 string as an instant; NULL
 
 def upgrade() -> None:
     op.execute(f"CREATE TABLE memory ({MEMORY_COLUMNS}, PRIMARY KEY (id, kind)) PARTITION BY LIST (kind)")
-    op.execute("COMMENT ON TABLE memory IS 'Both kinds of long-term memory; its partitions are episodic_memory and semantic_memory'")
+    op.execute(
+        "COMMENT ON TABLE memory IS 'Both kinds of long-term memory; its partitions are episodic_memory and semantic_memory'"
+    )
     comments = {
         "episodic_memory": "What happened: events, tool calls, finished tasks",
         "semantic_memory": "What is known: preferences, rules, facts",
@@ -308,7 +310,9 @@ def upgrade() -> None:
             op.execute(statement)
     for table in ("memory", *comments):
         for column, text in COLUMN_COMMENTS.items():
-            op.execute("COMMENT ON COLUMN {}.{} IS '{}'".format(table, column, text.replace("'", "''").replace(":", r"\:")))
+            op.execute(
+                "COMMENT ON COLUMN {}.{} IS '{}'".format(table, column, text.replace("'", "''").replace(":", r"\:"))
+            )
     for statement in filter(str.strip, OTHER_TABLES.split(";\n")):
         op.execute(statement.replace(":", r"\:") if "COMMENT" in statement else statement)
     op.execute(INSTANT.replace(":", r"\:"))
@@ -317,8 +321,17 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DROP FUNCTION hindsight_instant(text)")
     for table in (
-        "erased", "job_run", "idempotency_key", "api_key", "retrieval_log", "experience", "memory_conflict",
-        "memory_version", "memory_relations", "index_outbox", "memory",
+        "erased",
+        "job_run",
+        "idempotency_key",
+        "api_key",
+        "retrieval_log",
+        "experience",
+        "memory_conflict",
+        "memory_version",
+        "memory_relations",
+        "index_outbox",
+        "memory",
     ):
         op.execute(f"DROP TABLE {table}")
     op.execute("DROP SEQUENCE index_outbox_seq")

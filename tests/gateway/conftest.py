@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+
+# pytest imports test files by path here (importmode=importlib), so their neighbours have to be made findable.
+sys.path.insert(0, str(Path(__file__).parent))
+
 from gateway_running import GatewayProcess, gateway_process, gateway_thread
 from gateway_stand_in import StandIn, running_stand_in
 from mcp_gateway.tools import ALL_TOOLS

@@ -24,6 +24,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_gateway.http_transport import open_http_server
 from mcp_gateway.settings import GatewaySettings
 from mcp_gateway.tools.tool import Tool
+from mcp_types import ContentBlock, TextContent, TextResourceContents
 
 START_SECONDS_MAX = 20.0
 
@@ -55,9 +56,7 @@ def gateway_process(service_url: str, log: Path, **variables: str) -> Iterator[G
     port = free_port()
     environment = clean_environment(HINDSIGHT_SERVICE_URL=service_url, HINDSIGHT_GATEWAY_PORT=str(port), **variables)
     with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mcp_gateway", "http"], env=environment, stdout=subprocess.PIPE, stderr=stderr
-        )
+        process = subprocess.Popen([sys.executable, "-m", "mcp_gateway", "http"], env=environment, stdout=subprocess.PIPE, stderr=stderr)
     try:
         wait_until_healthy(f"http://127.0.0.1:{port}", process)
         yield GatewayProcess(process, f"http://127.0.0.1:{port}/mcp", log)
@@ -104,9 +103,11 @@ def gateway_thread(service_url: str, tools: Sequence[Tool], **settings: Any) -> 
 @asynccontextmanager
 async def http_client(url: str, mode: str = "auto", **headers: str) -> AsyncIterator[Client]:
     """The SDK's own client; mode 'legacy' speaks the 2025 protocol that today's desktop clients speak."""
-    async with httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60) as transport:
-        async with Client(streamable_http_client(url, http_client=transport), mode=mode) as client:
-            yield client
+    async with (
+        httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60) as transport,
+        Client(streamable_http_client(url, http_client=transport), mode=mode) as client,
+    ):
+        yield client
 
 
 @asynccontextmanager
@@ -123,12 +124,26 @@ async def stdio_client(service_url: str, mode: str = "auto", **variables: str) -
 async def call(client: Client, tool: str, arguments: dict[str, Any]) -> Any:
     """The JSON of a successful call."""
     result = await client.call_tool(tool, arguments)
-    assert not result.is_error, result.content[0].text
-    return json.loads(result.content[0].text)
+    assert not result.is_error, text_of(result.content)
+    return json.loads(text_of(result.content))
 
 
 async def call_error(client: Client, tool: str, arguments: dict[str, Any]) -> str:
     """The advice of a failed call."""
     result = await client.call_tool(tool, arguments)
-    assert result.is_error, result.content[0].text
-    return str(result.content[0].text)
+    assert result.is_error, text_of(result.content)
+    return text_of(result.content)
+
+
+async def read(client: Client, uri: str) -> Any:
+    """The JSON of a resource."""
+    (contents,) = (await client.read_resource(uri)).contents
+    assert isinstance(contents, TextResourceContents)
+    return json.loads(contents.text)
+
+
+def text_of(content: Sequence[ContentBlock]) -> str:
+    """The one text block that every result of the gateway consists of."""
+    (block,) = content
+    assert isinstance(block, TextContent)
+    return block.text

@@ -20,37 +20,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-Json = Any
-ID = r"([^/]+)"
+from gateway_contract import CONTRACT, ID, KEYED_POSTS
 
-# Method and path → body fields of API.md (required ones with a trailing "!").
-CONTRACT: dict[tuple[str, str], str] = {
-    ("POST", "/v1/memories"): "user_id! content! kind summary event_type category tags entities tool_calls outcome "
-    "importance occurred_at agent_id session_id task_id related_ids metadata expires_at infer",
-    ("POST", "/v1/memories/search"): "user_id! query! limit top_k kinds tags tag_match filters agent_id session_id "
-    "task_id since until include_cold include_superseded as_of include_shared mode rerank min_score explain",
-    ("PATCH", f"/v1/memories/{ID}"): "content summary category event_type tags entities outcome importance confidence "
-    "occurred_at expires_at related_ids metadata",
-    ("GET", f"/v1/memories/{ID}"): "",
-    ("DELETE", f"/v1/memories/{ID}"): "",
-    ("GET", "/v1/memories"): "",
-    ("GET", "/v1/keys/self"): "",
-    ("GET", "/v1/stats"): "",
-    ("POST", f"/v1/memories/{ID}/feedback"): "outcome! retrieval_id note",
-    ("PUT", f"/v1/working-memory/{ID}"): "user_id! task_goal task_type constraints ttl_seconds",
-    ("GET", f"/v1/working-memory/{ID}"): "",
-    ("PATCH", f"/v1/working-memory/{ID}"): "user_id! task_goal task_type constraints confirmed_facts pending_items "
-    "done_items failed_attempts variables remove",
-    ("POST", f"/v1/working-memory/{ID}/steps"): "user_id! tool! arguments status! result error duration_ms reason",
-    ("POST", "/v1/tasks"): "user_id! goal! task_type constraints task_id agent_id session_id state max_tokens resume",
-    ("POST", f"/v1/tasks/{ID}/advice"): "user_id! tool! arguments state",
-    ("POST", f"/v1/tasks/{ID}/finish"): "user_id! outcome! result feedback",
-    ("POST", "/v1/experiences/query"): "user_id! state conditions semantic_query task_type tags limit min_confidence "
-    "explain",
-    ("POST", "/v1/experiences/distill"): "user_id! trajectory! force",
-    ("POST", f"/v1/experiences/{ID}/feedback"): "outcome! task_id",
-}
-KEYED_POSTS = re.compile(r"/v1/(memories|memories/[^/]+/feedback|working-memory/.*|tasks|tasks/.*/finish|experiences/.*)")
+Json = Any
 
 
 @dataclass(frozen=True)
@@ -89,7 +61,7 @@ class Drip:
 Behaviour = Answer | Silence | BrokenConnection | Drip
 
 
-def problem(status: int, code: str, detail: str = "", fields: tuple[tuple[str, str], ...] = (), **headers: str) -> Answer:
+def problem(status: int, code: str, detail: str = "", fields: tuple[tuple[str, str], ...] = (), *, retry_after: str = "") -> Answer:
     body = {
         "type": f"urn:hindsight:problem:{code}",
         "title": code,
@@ -98,7 +70,7 @@ def problem(status: int, code: str, detail: str = "", fields: tuple[tuple[str, s
         "code": code,
         "errors": [{"field": name, "message": message} for name, message in fields],
     }
-    return Answer(status, body, {"Content-Type": "application/problem+json"} | headers)
+    return Answer(status, body, {"Content-Type": "application/problem+json"} | ({"Retry-After": retry_after} if retry_after else {}))
 
 
 class StandIn:
@@ -168,9 +140,9 @@ class StandIn:
                 if unknown or missing:
                     self.violations.append(f"{method} {seen.path}: unknown {unknown}, missing {missing}")
                     return problem(422, "invalid", fields=tuple((name, "wrong") for name in unknown | missing))
-                if method == "POST" and KEYED_POSTS.fullmatch(seen.path) and not seen.path.endswith("query"):
-                    if "idempotency-key" not in seen.headers:
-                        self.violations.append(f"{method} {seen.path}: no Idempotency-Key")
+                keyed = method == "POST" and KEYED_POSTS.fullmatch(seen.path) and not seen.path.endswith("query")
+                if keyed and "idempotency-key" not in seen.headers:
+                    self.violations.append(f"{method} {seen.path}: no Idempotency-Key")
                 if "x-request-id" not in seen.headers:
                     self.violations.append(f"{method} {seen.path}: no X-Request-ID")
                 return None
@@ -323,7 +295,7 @@ def _handler_for(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
             except OSError:
                 return
 
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815 (http.server names them)
 
         def log_message(self, *arguments: object) -> None:
             return

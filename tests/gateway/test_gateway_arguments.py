@@ -90,11 +90,13 @@ def test_any_json_is_either_accepted_as_encodable_or_refused_with_a_sentence(too
     arguments = data.draw(st.dictionaries(names, json_values, max_size=6))
     try:
         checked = check_arguments(tool.name, tool.arguments, arguments)
-    except BadArguments as advice:
-        assert str(advice).isprintable()
-        str(advice).encode()
+    except BadArguments as refusal:
+        advice = str(refusal)
     else:
+        advice = ""
         json.dumps(checked, allow_nan=False, ensure_ascii=False).encode()
+    assert advice.isprintable()
+    advice.encode()
 
 
 async def post(url: str, content: bytes, **headers: str) -> httpx.Response:
@@ -106,22 +108,20 @@ async def post(url: str, content: bytes, **headers: str) -> httpx.Response:
 def tool_call(text: bytes, protocol: str) -> bytes:
     meta = b""
     if protocol == "2026-07-28":
-        meta = (
-            b'"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28",'
-            b' "io.modelcontextprotocol/clientCapabilities": {}}, '
-        )
+        meta = b'"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}, '
     return (
-        b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {' + meta
-        + b'"name": "memory_write", "arguments": {"content": "' + text + b'"}}}'
+        b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {'
+        + meta
+        + b'"name": "memory_write", "arguments": {"content": "'
+        + text
+        + b'"}}}'
     )
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize("text", [b"half \\ud83d pair", b"\\uDE00", b"\\ud83d\\ud83d\\ude00"])
-async def test_half_a_surrogate_pair_is_refused_by_name(
-    text: bytes, protocol: str, gateway: GatewayProcess, service: StandIn
-) -> None:
+async def test_half_a_surrogate_pair_is_refused_by_name(text: bytes, protocol: str, gateway: GatewayProcess, service: StandIn) -> None:
     modern = {"mcp-method": "tools/call", "mcp-name": "memory_write"} if protocol == "2026-07-28" else {}
     headers = {"mcp-protocol-version": protocol} | modern
     response = await post(gateway.url, tool_call(text, protocol), **headers)

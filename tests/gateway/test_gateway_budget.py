@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway_running import call, call_error, http_client
+from gateway_running import call, call_error, http_client, read
 from gateway_stand_in import StandIn
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,6 +31,8 @@ async def raw_search(url: str, protocol: str, arguments: dict[str, Any]) -> byte
     async with httpx.AsyncClient(trust_env=False) as client:
         response = await client.post(url, json=message, headers=headers)
     assert response.status_code == 200, response.text
+    answer = json.loads(next(line for line in response.text.splitlines() if '"result"' in line).removeprefix("data: "))
+    assert json.loads(answer["result"]["content"][0]["text"])["results"]  # fitted, not chopped off
     return response.content
 
 
@@ -48,9 +50,7 @@ async def test_one_huge_memory_stays_below_the_limit_on_the_wire(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
-async def test_a_hundred_long_chinese_hits_stay_below_the_limit(
-    protocol: str, full_gateway_url: str, service: StandIn
-) -> None:
+async def test_a_hundred_long_chinese_hits_stay_below_the_limit(protocol: str, full_gateway_url: str, service: StandIn) -> None:
     for number in range(100):
         service.add_memory(f"{number} " + HUGE_CHINESE[:3000], tags=["标签"], metadata={"备注": "中" * 100})
     assert len(await raw_search(full_gateway_url, protocol, {"query": "x", "top_k": 100})) < BYTES_MAX
@@ -106,21 +106,18 @@ async def test_a_cut_content_is_marked_and_read_on_by_cursor(full_gateway_url: s
 async def test_the_resource_has_a_huge_memory_whole(mode: str, full_gateway_url: str, service: StandIn) -> None:
     memory = service.add_memory(HUGE_CHINESE)
     async with http_client(full_gateway_url, mode) as client:
-        read = await client.read_resource(f"memory://memories/{memory['id']}")
-    assert json.loads(read.contents[0].text) == memory
+        assert await read(client, f"memory://memories/{memory['id']}") == memory
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_memory_beyond_the_clients_largest_message_comes_in_pieces(
-    mode: str, full_gateway_url: str, service: StandIn
-) -> None:
+async def test_a_memory_beyond_the_clients_largest_message_comes_in_pieces(mode: str, full_gateway_url: str, service: StandIn) -> None:
     content = "\x01\x02" * 130_000  # six bytes a character in JSON, seven on the wire
     uri = f"memory://memories/{service.add_memory(content)['id']}"
     text = ""
     async with http_client(full_gateway_url, mode) as client:
         for _ in range(10):
-            piece = json.loads((await client.read_resource(uri)).contents[0].text)
+            piece = await read(client, uri)
             text += piece["content"]
             if "next_uri" not in piece:
                 break

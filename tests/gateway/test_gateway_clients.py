@@ -51,9 +51,7 @@ async def test_stdio_configurations_connect(server: dict[str, Any], mode: str, s
 @pytest.mark.asyncio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 @pytest.mark.parametrize("server", [server for server in servers() if "url" in server])
-async def test_http_configurations_connect(
-    server: dict[str, Any], mode: str, gateway: GatewayProcess, service: StandIn
-) -> None:
+async def test_http_configurations_connect(server: dict[str, Any], mode: str, gateway: GatewayProcess, service: StandIn) -> None:
     service.keys = {KEY: None}
     assert server["url"] == "http://127.0.0.1:8080/mcp"
     async with http_client(gateway.url, mode, **server["headers"]) as client:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -84,6 +85,7 @@ CALLS: dict[str, dict[str, Any]] = {
 NOT_SENT = {("memory_search", "cursor")}
 
 
+@cache
 def service_openapi() -> dict[str, Any]:
     try:
         app_module = importlib.import_module("memory_service.app")
@@ -160,9 +162,7 @@ async def test_every_argument_reaches_the_service(tool: str, full_gateway_url: s
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("tool", [tool.name for tool in LISTED_TOOLS])
-async def test_what_a_listed_tool_sends_is_in_the_services_openapi(
-    tool: str, full_gateway_url: str, service: StandIn
-) -> None:
+async def test_what_a_listed_tool_sends_is_in_the_services_openapi(tool: str, full_gateway_url: str, service: StandIn) -> None:
     openapi = service_openapi()
     for seen in await sent_by(tool, full_gateway_url, service):
         operation = operation_for(openapi, seen)

@@ -98,9 +98,7 @@ async def test_a_needed_key_is_asked_for_with_401(gateway: GatewayProcess, servi
         assert (await client.get(gateway.url, headers=STANDARD)).status_code == 401
 
 
-async def test_a_needed_key_is_asked_for_also_by_a_service_without_keys_self(
-    gateway: GatewayProcess, service: StandIn
-) -> None:
+async def test_a_needed_key_is_asked_for_also_by_a_service_without_keys_self(gateway: GatewayProcess, service: StandIn) -> None:
     service.has_key_self = False
     assert (await initialize(gateway.url)).status_code == 200
     service.keys = {"good": None}
@@ -132,9 +130,7 @@ async def test_the_gateways_own_key_is_never_lent_to_http_callers(service: Stand
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 200, "\"'<>"])
-async def test_a_request_id_that_could_forge_a_log_line_is_replaced(
-    given: str, gateway: GatewayProcess, service: StandIn
-) -> None:
+async def test_a_request_id_that_could_forge_a_log_line_is_replaced(given: str, gateway: GatewayProcess, service: StandIn) -> None:
     used = (await initialize(gateway.url, **{"x-request-id": given})).headers["x-request-id"]
     assert used != given
     assert len(used) == 32
@@ -158,7 +154,7 @@ async def test_a_vanished_client_closes_the_request_to_the_service(service: Stan
     silence = Silence()
     service.misbehave("POST", ".*/search", silence)
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    message |= {"params": {"name": "memory_search", "arguments": {"query": "x"}}}  # type: ignore[dict-item]
+    message |= {"params": {"name": "memory_search", "arguments": {"query": "x"}}}
     with gateway_thread(service_url, ALL_TOOLS) as url:
         with pytest.raises(httpx.ReadTimeout):
             async with httpx.AsyncClient(trust_env=False, timeout=0.5) as client:
@@ -182,38 +178,36 @@ async def test_nobody_can_cancel_the_call_of_another_session(service: StandIn, s
             group.cancel_scope.cancel()
 
 
-async def open_streams(gateway: GatewayProcess, silence: Silence) -> None:
-    """A client with a listening GET stream and a tool call that the service does not answer."""
-    async with http_client(gateway.url, "legacy") as client:
+async def hang(gateway: GatewayProcess, mode: str) -> None:
+    """A tool call that the service does not answer; in legacy mode with a listening GET stream beside it."""
+    async with http_client(gateway.url, mode) as client:
         await client.call_tool("memory_search", {"query": "x"})
 
 
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_the_process_within_five_seconds_with_open_streams(
-    ending: signal.Signals, service: StandIn, service_url: str, tmp_path: Path
+    ending: signal.Signals, mode: str, service: StandIn, service_url: str, tmp_path: Path
 ) -> None:
     silence = Silence()
     service.misbehave("POST", ".*/search", silence)
     with gateway_process(service_url, tmp_path / "log") as gateway:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            async with client.stream("GET", gateway.url, headers=STANDARD) as stream:
-                assert stream.headers["content-type"].startswith("text/event-stream")
-                calling = asyncio.create_task(open_streams(gateway, silence))
-                assert await asyncio.to_thread(silence.started.wait, 5)
-                started = time.monotonic()
-                gateway.process.send_signal(ending)
-                await asyncio.to_thread(gateway.process.wait, 6)
-                took = time.monotonic() - started
-                assert silence.closed.wait(2)
-                calling.cancel()
-                await asyncio.gather(calling, return_exceptions=True)
+        async with httpx.AsyncClient(trust_env=False) as client, client.stream("GET", gateway.url, headers=STANDARD) as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            calling = asyncio.create_task(hang(gateway, mode))
+            assert await asyncio.to_thread(silence.started.wait, 5)
+            started = time.monotonic()
+            gateway.process.send_signal(ending)
+            await asyncio.to_thread(gateway.process.wait, 6)
+            took = time.monotonic() - started
+            assert silence.closed.wait(2)
+            calling.cancel()
+            await asyncio.gather(calling, return_exceptions=True)
         assert took < 5
         assert not [line for line in gateway.log_lines() if line["level"] == "critical"]
 
 
-async def test_one_line_is_logged_per_request_without_contents_or_keys(
-    service: StandIn, service_url: str, tmp_path: Path
-) -> None:
+async def test_one_line_is_logged_per_request_without_contents_or_keys(service: StandIn, service_url: str, tmp_path: Path) -> None:
     service.keys = {"very-secret-key": None}
     with gateway_process(service_url, tmp_path / "log") as gateway:
         async with http_client(gateway.url, authorization="Bearer very-secret-key", **{"x-request-id": "r-9"}) as client:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from gateway_running import GatewayProcess, http_client, stdio_client
+from gateway_running import GatewayProcess, http_client, stdio_client, text_of
 from gateway_stand_in import StandIn
 from mcp.client import Client
 from mcp_gateway.arguments import input_schema
@@ -121,7 +121,7 @@ async def test_prompts_tell_how_to_use_the_listed_tools(gateway: GatewayProcess,
             await client.get_prompt("recall_before_task")
     hidden = {tool.name for tool in ALL_TOOLS} - {tool.name for tool in LISTED_TOOLS}
     for prompt in (recall, save):
-        text = prompt.messages[0].content.text
+        text = text_of([prompt.messages[0].content])
         assert "memory_search" in text
         assert not [name for name in hidden if name in text]
-    assert "升级集群" in recall.messages[0].content.text
+    assert "升级集群" in text_of([recall.messages[0].content])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
-from gateway_running import GatewayProcess, call, call_error, http_client, stdio_client
+from gateway_running import GatewayProcess, call, call_error, http_client, read, stdio_client
 from gateway_stand_in import StandIn
 
 pytestmark = pytest.mark.asyncio
@@ -156,9 +153,7 @@ async def test_memory_feedback_goes_to_the_memory(full_gateway_url: str, service
     assert answer["heat"] == 1.1
 
 
-async def test_memory_feedback_goes_to_the_experience_when_there_is_no_such_memory(
-    full_gateway_url: str, service: StandIn
-) -> None:
+async def test_memory_feedback_goes_to_the_experience_when_there_is_no_such_memory(full_gateway_url: str, service: StandIn) -> None:
     async with http_client(full_gateway_url) as client:
         answer = await call(client, "memory_feedback", {"id": "lesson", "outcome": "success", "note": "fine"})
         advice = await call_error(client, "memory_feedback", {"id": "lesson", "outcome": "irrelevant"})
@@ -192,9 +187,7 @@ async def test_task_note_patches_and_adds_a_step(full_gateway_url: str, service:
 
 
 @pytest.mark.parametrize("note", [{"fact": "f"}, {"tool": "psql"}])
-async def test_task_note_with_one_part_sends_one_request(
-    note: dict[str, str], full_gateway_url: str, service: StandIn
-) -> None:
+async def test_task_note_with_one_part_sends_one_request(note: dict[str, str], full_gateway_url: str, service: StandIn) -> None:
     service.working["t"] = {"facts": [], "steps": []}
     async with http_client(full_gateway_url) as client:
         await call(client, "task_note", {"task_id": "t", **note})
@@ -209,9 +202,7 @@ async def test_the_first_note_makes_the_working_memory(full_gateway_url: str, se
     assert len(service.requests("PUT", ".*")) == 1
 
 
-async def test_task_note_without_a_note_or_with_a_stray_result_is_explained(
-    full_gateway_url: str, service: StandIn
-) -> None:
+async def test_task_note_without_a_note_or_with_a_stray_result_is_explained(full_gateway_url: str, service: StandIn) -> None:
     async with http_client(full_gateway_url) as client:
         assert "pass fact, todo, done, variable or tool" in await call_error(client, "task_note", {"task_id": "t"})
         stray = await call_error(client, "task_note", {"task_id": "t", "fact": "f", "result": "r"})
@@ -239,15 +230,11 @@ async def test_resources_read_the_service(full_gateway_url: str, service: StandI
     memory = service.add_memory("text")
     service.working["a/b"] = {"task_goal": "g"}
     async with http_client(full_gateway_url) as client:
-
-        async def read(uri: str) -> Any:
-            return json.loads((await client.read_resource(uri)).contents[0].text)
-
-        assert await read(f"memory://memories/{memory['id']}") == memory
-        assert await read("memory://working/a%2Fb") == {"task_goal": "g"}
-        assert await read("memory://stats") == {"memories": 1, "user_id": "ana"}
+        assert await read(client, f"memory://memories/{memory['id']}") == memory
+        assert await read(client, "memory://working/a%2Fb") == {"task_goal": "g"}
+        assert await read(client, "memory://stats") == {"memories": 1, "user_id": "ana"}
         for uri in ("memory://memories/unknown", "memory://memories/", "memory://nothing", "file:///etc/passwd"):
-            with pytest.raises(Exception, match="nothing at this URI|Check the URI"):
+            with pytest.raises(Exception, match=r"nothing at this URI|Check the URI"):
                 await client.read_resource(uri)
     assert service.only("GET", "/v1/working-memory/a%2Fb").query == {"user_id": "ana"}
 

@@ -47,9 +47,7 @@ def converse(service_url: str, *lines: bytes | dict[str, Any]) -> list[dict[str,
     return [json.loads(line) for line in stdout.splitlines()]
 
 
-def test_stdout_is_json_rpc_only_and_requests_before_the_end_of_input_are_answered(
-    service: StandIn, service_url: str
-) -> None:
+def test_stdout_is_json_rpc_only_and_requests_before_the_end_of_input_are_answered(service: StandIn, service_url: str) -> None:
     answers = converse(
         service_url,
         {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},

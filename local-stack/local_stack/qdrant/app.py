@@ -1,7 +1,7 @@
-"""Which URL does what? Routes of Qdrant's REST API over `collections.py`; a route parses, calls once and shapes the reply.
+"""Which URL does what? Routes of Qdrant's REST API, and how a result or an error goes out.
 
-Handlers are `async` and call the engine in place: the event loop is the one thread that the engine has (see
-collections.py). Anything without a route answers 501, as does a query parameter that nobody reads.
+Anything without a route answers 501, as does a query parameter that nobody reads. What the operations do is in
+handlers.py.
 """
 
 from __future__ import annotations
@@ -10,29 +10,21 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
-import qdrant_edge as edge
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from local_stack.limits import limit
-from local_stack.qdrant import updates
-from local_stack.qdrant.collections import Collection, Collections
+from local_stack.qdrant import handlers
+from local_stack.qdrant.collections import Collections
 from local_stack.qdrant.errors import ApiError, BadRequest, NotFound, NotMapped, TooLarge
-from local_stack.qdrant.fields import Fields, PointId, point_id, point_ids
-from local_stack.qdrant.filters import filter_of
-from local_stack.qdrant.indexes import index_schema, type_name
-from local_stack.qdrant.points import id_out, record_out, scored_out, with_payload_of, with_vector_of
-from local_stack.qdrant.queries import query_request, result_limit, scroll_request
-from local_stack.qdrant.schema import config_out
+from local_stack.qdrant.handlers import Call, Handler
 
-Json = dict[str, Any]
-Handler = Callable[["Call"], Awaitable[Any]]
 log = logging.getLogger("local_stack.qdrant")
 # Reported in `/`; clients warn when it is more than one minor version from their own. The engine 0.9 has the query
 # language of Qdrant 1.20 (text_any, prefix, memory placement), which is what clients 1.19 to 1.21 speak.
@@ -41,252 +33,37 @@ VERSION = "1.20.0"
 _NEUTRAL_PARAMETERS = frozenset({"wait", "ordering", "timeout", "consistency"})
 
 
-class Call:
-    """One request: path parts, body and the collections."""
-
-    def __init__(self, request: Request, collections: Collections, body: object) -> None:
-        self.collections = collections
-        self.part = request.path_params
-        self.waits = request.query_params.get("wait", "false") == "true"
-        self._body = body
-
-    @property
-    def collection(self) -> Collection:
-        return self.collections.get(self.part["name"])
-
-    def fields(self, where: str = "body") -> Fields:
-        """The body as an object; an absent body is an empty one."""
-        return Fields({} if self._body is None else self._body, where)
-
-    def updated(self, number: int) -> Json:
-        return {"operation_id": number, "status": "completed" if self.waits else "acknowledged"}
-
-
-# --- collections
-
-
-async def list_collections(call: Call) -> Json:
-    return {"collections": [{"name": name} for name in call.collections.names()]}
-
-
-async def create_collection(call: Call) -> bool:
-    call.collections.create(call.part["name"], call.fields())
-    return True
-
-
-async def collection_info(call: Call) -> Json:
-    collection = call.collection
-    info = collection.shard.info()
-    return {
-        "status": "green",
-        "optimizer_status": "ok",
-        "indexed_vectors_count": info.indexed_vectors_count,
-        "points_count": info.points_count,
-        "segments_count": info.segments_count,
-        "config": config_out(collection.config),
-        "payload_schema": {
-            key: {"data_type": type_name(found.data_type), "points": found.points}
-            for key, found in info.payload_schema.items()
-        },
-    }
-
-
-async def update_collection(call: Call) -> bool:
-    body = call.fields()
-    changes: dict[str, Json] = {}
-    for name in ("metadata", "hnsw_config", "optimizers_config", "quantization_config"):
-        value = body.take(name)
-        if value is not None and not isinstance(value, dict):
-            raise BadRequest(f"{name} must be an object")
-        if value is not None:
-            changes[name] = value
-    body.done()
-    call.collections.update_config(call.part["name"], changes)
-    return True
-
-
-async def delete_collection(call: Call) -> bool:
-    return call.collections.delete(call.part["name"])
-
-
-async def collection_exists(call: Call) -> Json:
-    return {"exists": call.collections.exists(call.part["name"])}
-
-
-async def change_aliases(call: Call) -> bool:
-    body = call.fields()
-    actions = body.items("actions")
-    body.done()
-    if actions is None:
-        raise BadRequest("missing field `actions`")
-    call.collections.change_aliases(actions)
-    return True
-
-
-async def list_aliases(call: Call) -> Json:
-    """All aliases, or those of one collection."""
-    only = call.collection.name if "name" in call.part else None
-    listed = [
-        {"alias_name": alias, "collection_name": target}
-        for alias, target in call.collections.aliases().items()
-        if only is None or target == only
-    ]
-    return {"aliases": listed}
-
-
-async def create_index(call: Call) -> Json:
-    body = call.fields()
-    operation = edge.UpdateOperation.create_field_index(
-        body.need_text("field_name"), index_schema(body.need("field_schema"))
-    )
-    body.done()
-    return call.updated(call.collection.update(operation))
-
-
-async def delete_index(call: Call) -> Json:
-    return call.updated(call.collection.update(edge.UpdateOperation.delete_field_index(call.part["field"])))
-
-
-# --- reading points
-
-
-def _resolver(collection: Collection) -> Callable[[PointId, str], edge.NamedVector]:
-    """Finds the vector of a point that a query names by its id."""
-
-    def resolve(found: PointId, using: str) -> edge.NamedVector:
-        records = collection.shard.retrieve([found], False, True)
-        if not records:
-            raise NotFound(f"No point with id {found} found")
-        vector = records[0].vector
-        named = vector.get(using) if isinstance(vector, dict) else vector if not using else None
-        if named is None:
-            raise BadRequest(f"Not existing vector name error: {using}")
-        return named
-
-    return resolve
-
-
-async def query(call: Call) -> Json:
-    collection = call.collection
-    found = collection.shard.query(query_request(call.fields(), _resolver(collection)))
-    return {"points": [scored_out(point) for point in found]}
-
-
-async def query_batch(call: Call) -> list[Json]:
-    collection, body = call.collection, call.fields()
-    searches = body.items("searches") or []
-    body.done()
-    requests = [query_request(Fields(search, "searches"), _resolver(collection)) for search in searches]
-    answers = collection.shard.query_batch(edge.QueryBatchRequest(requests)) if requests else []
-    return [{"points": [scored_out(point) for point in found]} for found in answers]
-
-
-async def scroll(call: Call) -> Json:
-    records, following = call.collection.shard.scroll(scroll_request(call.fields()))
-    return {
-        "points": [record_out(record) for record in records],
-        "next_page_offset": None if following is None else id_out(following),
-    }
-
-
-async def count(call: Call) -> Json:
-    body = call.fields()
-    exact = body.flag("exact")
-    request = edge.CountRequest(exact=exact is not False, filter=filter_of(body.take("filter")))
-    body.done()
-    return {"count": call.collection.shard.count(request)}
-
-
-async def facet(call: Call) -> Json:
-    body = call.fields()
-    request = edge.FacetRequest(
-        key=body.need_text("key"),
-        limit=result_limit(body),
-        exact=body.flag("exact") or False,
-        filter=filter_of(body.take("filter")),
-    )
-    body.done()
-    hits = call.collection.shard.facet(request).hits
-    return {"hits": [{"value": hit.value, "count": hit.count} for hit in hits]}
-
-
-async def get_points(call: Call) -> list[Json]:
-    body = call.fields()
-    ids = point_ids(body.need("ids"), "ids")
-    payload = with_payload_of(body.take("with_payload"), default=True)
-    vector = with_vector_of(body.take("with_vector"))
-    body.done()
-    return [record_out(record) for record in call.collection.shard.retrieve(list(ids), payload, vector)]
-
-
-async def get_point(call: Call) -> Json:
-    text = call.part["id"]
-    found = point_id(int(text) if text.isdecimal() else text)
-    records = call.collection.shard.retrieve([found], True, True)
-    if not records:
-        raise NotFound(f"Point with id {found} does not exists!")
-    return record_out(records[0])
-
-
-# --- writing points
-
-
-def _write(kind: str) -> Handler:
-    async def write(call: Call) -> Json:
-        return call.updated(updates.apply(kind, call.fields(), call.collection))
-
-    return write
-
-
-async def write_batch(call: Call) -> list[Json]:
-    """Updates in order; as in Qdrant, those before a refused one stay applied."""
-    body = call.fields()
-    operations = body.items("operations")
-    body.done()
-    if operations is None:
-        raise BadRequest("missing field `operations`")
-    answers = []
-    for operation in operations:
-        names = Fields(operation, "operations").names()
-        if len(names) != 1:
-            raise BadRequest("an operation must have exactly one kind")
-        found = Fields(operation, "operations").take(names[0])
-        selector = {"points": found} if isinstance(found, list) else found
-        answers.append(call.updated(updates.apply(names[0], Fields(selector, names[0]), call.collection)))
-    return answers
-
-
 # --- the application
 
 _POINTS = "/collections/{name}/points"
 _ROUTES: tuple[tuple[str, str, Handler], ...] = (
-    ("POST", f"{_POINTS}/query", query),  # first: the hot one
-    ("PUT", _POINTS, _write("upsert")),
-    ("POST", _POINTS, get_points),
-    ("POST", f"{_POINTS}/query/batch", query_batch),
-    ("POST", f"{_POINTS}/delete", _write("delete")),
-    ("POST", f"{_POINTS}/scroll", scroll),
-    ("POST", f"{_POINTS}/count", count),
-    ("POST", f"{_POINTS}/batch", write_batch),
-    ("POST", f"{_POINTS}/payload", _write("set_payload")),
-    ("PUT", f"{_POINTS}/payload", _write("overwrite_payload")),
-    ("POST", f"{_POINTS}/payload/delete", _write("delete_payload")),
-    ("POST", f"{_POINTS}/payload/clear", _write("clear_payload")),
-    ("PUT", f"{_POINTS}/vectors", _write("update_vectors")),
-    ("POST", f"{_POINTS}/vectors/delete", _write("delete_vectors")),
-    ("GET", _POINTS + "/{id}", get_point),
-    ("POST", "/collections/{name}/facet", facet),
-    ("PUT", "/collections/{name}/index", create_index),
-    ("DELETE", "/collections/{name}/index/{field}", delete_index),
-    ("GET", "/collections/{name}/aliases", list_aliases),
-    ("GET", "/collections/{name}/exists", collection_exists),
-    ("POST", "/collections/aliases", change_aliases),
-    ("GET", "/collections/{name}", collection_info),
-    ("PUT", "/collections/{name}", create_collection),
-    ("PATCH", "/collections/{name}", update_collection),
-    ("DELETE", "/collections/{name}", delete_collection),
-    ("GET", "/collections", list_collections),
-    ("GET", "/aliases", list_aliases),
+    ("POST", f"{_POINTS}/query", handlers.query),  # first: the hot one
+    ("PUT", _POINTS, handlers.write("upsert")),
+    ("POST", _POINTS, handlers.get_points),
+    ("POST", f"{_POINTS}/query/batch", handlers.query_batch),
+    ("POST", f"{_POINTS}/delete", handlers.write("delete")),
+    ("POST", f"{_POINTS}/scroll", handlers.scroll),
+    ("POST", f"{_POINTS}/count", handlers.count),
+    ("POST", f"{_POINTS}/batch", handlers.write_batch),
+    ("POST", f"{_POINTS}/payload", handlers.write("set_payload")),
+    ("PUT", f"{_POINTS}/payload", handlers.write("overwrite_payload")),
+    ("POST", f"{_POINTS}/payload/delete", handlers.write("delete_payload")),
+    ("POST", f"{_POINTS}/payload/clear", handlers.write("clear_payload")),
+    ("PUT", f"{_POINTS}/vectors", handlers.write("update_vectors")),
+    ("POST", f"{_POINTS}/vectors/delete", handlers.write("delete_vectors")),
+    ("GET", _POINTS + "/{id}", handlers.get_point),
+    ("POST", "/collections/{name}/facet", handlers.facet),
+    ("PUT", "/collections/{name}/index", handlers.create_index),
+    ("DELETE", "/collections/{name}/index/{field}", handlers.delete_index),
+    ("GET", "/collections/{name}/aliases", handlers.list_aliases),
+    ("GET", "/collections/{name}/exists", handlers.collection_exists),
+    ("POST", "/collections/aliases", handlers.change_aliases),
+    ("GET", "/collections/{name}", handlers.collection_info),
+    ("PUT", "/collections/{name}", handlers.create_collection),
+    ("PATCH", "/collections/{name}", handlers.update_collection),
+    ("DELETE", "/collections/{name}", handlers.delete_collection),
+    ("GET", "/collections", handlers.list_collections),
+    ("GET", "/aliases", handlers.list_aliases),
 )
 
 
@@ -307,8 +84,7 @@ def create_app(collections: Collections) -> Starlette:
         by_path.setdefault(path, {})[method] = handler
     routes = [Route(path, _Endpoint(handlers, collections)) for path, handlers in by_path.items()]
     routes.insert(0, Route("/", _root))
-    for probe in ("/healthz", "/readyz", "/livez"):
-        routes.append(Route(probe, _alive))
+    routes.extend(Route(probe, _alive) for probe in ("/healthz", "/readyz", "/livez"))
     app = Starlette(routes=routes, lifespan=lifespan)
     app.router.default = _unknown_route
     app.router.redirect_slashes = False
@@ -348,7 +124,7 @@ class _Endpoint:
         started = time.perf_counter()
         request = Request(scope, receive)
         try:
-            result = await self._handler(request)(Call(request, self._collections, await _body(request)))
+            result = await self._handler(request)(await self._call(request))
             response = _json({"result": result, "status": "ok", "time": time.perf_counter() - started}, 200)
         except ApiError as error:
             response = _refusal(error)
@@ -357,6 +133,10 @@ class _Endpoint:
         except Exception as error:
             response = _engine_failure(error)
         await response(scope, receive, send)
+
+    async def _call(self, request: Request) -> Call:
+        waits = request.query_params.get("wait", "false") == "true"
+        return Call(self._collections, request.path_params, waits, await _body(request))
 
     def _handler(self, request: Request) -> Handler:
         handler = self._handlers.get(request.method)
@@ -398,5 +178,3 @@ def _refusal(error: ApiError) -> Response:
 
 def _json(content: object, status: int) -> Response:
     return Response(orjson.dumps(content, default=str), status, media_type="application/json")
-
-

@@ -9,8 +9,8 @@ lose what came after the last flush (every few seconds, and at stop), as with a 
 every `wait=true` would cost 6–13 ms against 0.1 ms for the update, so there is none.
 
 No graph is built: the engine can do it only while the whole process stands still (measured: 4 s for 10,000 vectors of
-384 dimensions, 37 s for 50,000), and a scan answers in 2 ms and 7 ms. Qdrant's server builds graphs in the background. Reclaiming deleted points takes
-0.2 s for 10,000 and is done only when a fifth of them is deleted and no write came for one flush interval.
+384 dimensions, 37 s for 50,000), and a scan answers in 2 ms and 7 ms. Qdrant's server builds graphs in the background.
+Reclaiming deleted points takes 0.2 s for 10,000 and is done only when a fifth of them is deleted and no write came for one flush interval.
 """
 
 from __future__ import annotations

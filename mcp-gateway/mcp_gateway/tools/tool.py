@@ -15,9 +15,7 @@ from mcp_gateway.client import Caller, Json, ServiceClient
 from mcp_gateway.errors import BadArguments
 from mcp_gateway.settings import GatewaySettings
 
-USER_ID = Argument(
-    "user_id", "string", "Whose memories. Leave it out: the default is set by the gateway or bound to the API key."
-)
+USER_ID = Argument("user_id", "string", "Whose memories. Leave it out: the default is set by the gateway or bound to the API key.")
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,6 @@ async def find_user_id(given: Json, settings: GatewaySettings, access: AccessDes
     bound = (await access.standing(caller)).user_id
     if bound is None:
         raise BadArguments(
-            "Whose memories? Pass 'user_id', or have HINDSIGHT_USER_ID set for the gateway, "
-            "or use an API key that is bound to a user."
+            "Whose memories? Pass 'user_id', or have HINDSIGHT_USER_ID set for the gateway, or use an API key that is bound to a user."
         )
     return bound

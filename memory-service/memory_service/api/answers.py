@@ -37,7 +37,11 @@ def reply(body: Any, status: int = 200) -> Response:
 
 
 async def once(
-    request: Request, runtime: Runtime, caller: Caller, work: Callable[[Record], Awaitable[T]], answer: Callable[[T], Answer]
+    request: Request,
+    runtime: Runtime,
+    caller: Caller,
+    work: Callable[[Record], Awaitable[T]],
+    answer: Callable[[T], Answer],
 ) -> Response:
     """Run `work` and answer; with an Idempotency-Key, at most once per key.
 
@@ -70,8 +74,16 @@ async def once(
 async def _claim(request: Request, runtime: Runtime, ticket: Ticket) -> Response | None:
     """None when the work is ours; the earlier reply otherwise."""
     limits = runtime.tunables.limits
-    digest = hashlib.sha256(b"\0".join((request.method.encode(), str(request.url.path).encode("utf-8", "replace"),
-                                        request.url.query.encode(), request.state.raw_body))).digest()
+    digest = hashlib.sha256(
+        b"\0".join(
+            (
+                request.method.encode(),
+                str(request.url.path).encode("utf-8", "replace"),
+                request.url.query.encode(),
+                request.state.raw_body,
+            )
+        )
+    ).digest()
     earlier = await runtime.postgres.transaction(
         lambda c: idempotency.claim(c, ticket, digest, limits.idempotency_lease_s, limits.idempotency_hours)
     )

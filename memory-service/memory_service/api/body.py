@@ -87,7 +87,9 @@ def from_pydantic(error: ValidationError) -> InvalidFields:
 
 def dotted(path: Sequence[Any]) -> str:
     """tags.0 for ('tags', 0); names that only tell which branch of a union was tried are left out."""
-    return ".".join(str(p) for p in path if not (isinstance(p, str) and ("[" in p or p in {"str", "function-after", "Entity"})))
+    return ".".join(
+        str(p) for p in path if not (isinstance(p, str) and ("[" in p or p in {"str", "function-after", "Entity"}))
+    )
 
 
 def message(kind: str, text: str) -> str:

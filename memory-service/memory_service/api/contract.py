@@ -5,7 +5,7 @@
 
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from memory_service.api.body import text_problem
-from memory_service.errors import FieldError, InvalidFields, NotFound
+from memory_service.errors import FieldError, InvalidFields
 
 REF = "#/components/schemas/{model}"
 
@@ -38,7 +38,11 @@ def takes(model: type[BaseModel], description: str = "") -> dict[str, Any]:
     """openapi_extra of a route whose body is read by `read_body`."""
     schema = {"$ref": REF.format(model=model.__name__)}
     return {
-        "requestBody": {"required": True, "description": description, "content": {"application/json": {"schema": schema}}},
+        "requestBody": {
+            "required": True,
+            "description": description,
+            "content": {"application/json": {"schema": schema}},
+        },
         "x-model": model,
     }
 
@@ -48,7 +52,9 @@ def install_openapi(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            models = {r.openapi_extra.pop("x-model") for r in _routes(app) if r.openapi_extra and "x-model" in r.openapi_extra}
+            models = {
+                r.openapi_extra.pop("x-model") for r in _routes(app) if r.openapi_extra and "x-model" in r.openapi_extra
+            }
             page = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
             ordered = sorted(models, key=lambda m: str(m.__name__))
             _, definitions = models_json_schema([(m, "validation") for m in ordered], ref_template=REF)
@@ -66,7 +72,9 @@ def _routes(app: FastAPI) -> list[APIRoute]:
         route = pending.pop()
         if isinstance(route, APIRoute):
             found.append(route)
-        pending.extend(getattr(getattr(route, "original_router", None), "routes", []) or getattr(route, "routes", []) or [])
+        pending.extend(
+            getattr(getattr(route, "original_router", None), "routes", []) or getattr(route, "routes", []) or []
+        )
     return found
 
 
@@ -83,8 +91,8 @@ def _decode_path(request: Request) -> None:
     for name, value in request.path_params.items():
         try:
             text = unquote_to_bytes(value).decode("utf-8") if isinstance(value, str) else value
-        except UnicodeDecodeError:
-            raise NotFound from None
+        except UnicodeDecodeError:  # %ED%A0%80 is how a lone surrogate arrives in an address
+            raise InvalidFields.of(name, "is not text in UTF-8") from None
         if isinstance(text, str) and (problem := text_problem(text)) is not None:
             raise InvalidFields.of(name, problem)
         decoded[name] = text
@@ -93,7 +101,7 @@ def _decode_path(request: Request) -> None:
 
 def _check_query(request: Request, allowed: frozenset[str]) -> None:
     errors = []
-    for name, value in request.query_params.multi_items():
+    for name, value in parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="surrogateescape"):
         if name not in allowed:
             errors.append(FieldError(name[:200], "is not a parameter of this request"))
         elif (problem := text_problem(value)) is not None:

@@ -37,4 +37,6 @@ def decode(cursor: str, scope: Any) -> tuple[datetime, UUID]:
 
 def _check(payload: bytes, scope: Any) -> bytes:
     text = json.dumps(scope, sort_keys=True, default=str).encode()
-    return hashlib.blake2b(payload, key=hashlib.blake2b(text, digest_size=32).digest(), digest_size=CHECK_BYTES).digest()
+    return hashlib.blake2b(
+        payload, key=hashlib.blake2b(text, digest_size=32).digest(), digest_size=CHECK_BYTES
+    ).digest()

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from memory_service.access import require_user
 from memory_service.api import cursors
 from memory_service.api.answers import Answer, once, reply
-from memory_service.api.body import parse_json, read_body, read_bytes, validated
+from memory_service.api.body import check_values, parse_json, read_body, read_bytes, validated
 from memory_service.api.contract import ContractRoute, takes
 from memory_service.api.dependencies import Reader, Services, Writer, note
 from memory_service.api.fields import Identifier, Label, Time
@@ -26,13 +26,17 @@ router = APIRouter(prefix="/v1/memories", route_class=ContractRoute, tags=["memo
 
 
 @router.post("", status_code=201, openapi_extra=takes(WriteMemory))
-async def write(request: Request, services: Services, caller: Writer, wait: Annotated[Literal["indexed"] | None, Query()] = None) -> Response:
+async def write(
+    request: Request, services: Services, caller: Writer, wait: Annotated[Literal["indexed"] | None, Query()] = None
+) -> Response:
     """Write one memory.  201 means committed to Postgres."""
     limits = services.tunables.limits
     draft = checked_draft(await read_body(request, WriteMemory, limits), caller, limits)
     note(request, user_id=draft.user_id)
     if wait is None:
-        return await once(request, services, caller, lambda record: services.writer.write(caller, draft, record), _written(services))
+        return await once(
+            request, services, caller, lambda record: services.writer.write(caller, draft, record), _written(services)
+        )
 
     async def write_and_wait(record: Any) -> Written:
         written = await services.writer.write(caller, draft, record)
@@ -51,7 +55,9 @@ async def write_batch(request: Request, services: Services, caller: Writer) -> R
         ids = tuple(r.memory.id for r in results if isinstance(r, Written))
         return Answer(200, {"results": [_result(i, r) for i, r in enumerate(results)]}, ids)
 
-    return await once(request, services, caller, lambda record: services.writer.write_batch(caller, drafts, record), answer)
+    return await once(
+        request, services, caller, lambda record: services.writer.write_batch(caller, drafts, record), answer
+    )
 
 
 @router.get("")
@@ -80,9 +86,10 @@ async def list_memories(
 ) -> Response:
     """List memories, newest first."""
     require_user(caller, user_id)
-    given = filters_of_query(filters)
+    limits = services.tunables.limits
+    conditions = parse_filters(filters_of_query(filters, limits), limits.filter_conditions_max)
     if outcome is not None:
-        given = {**given, "outcome": {**given.get("outcome", {}), "eq": outcome}}
+        conditions += parse_filters({"outcome": {"eq": outcome}}, 1)
     chosen = MemoryFilter(
         tenant=caller.tenant,
         user_ids=user_ids(user_id, include_shared),
@@ -97,9 +104,9 @@ async def list_memories(
         since=since,
         until=until,
         as_of=as_of,
-        conditions=parse_filters(given, services.tunables.limits.filter_conditions_max),
+        conditions=conditions,
     )
-    size = limit or top_k or services.tunables.limits.page_items_default
+    size = limit or top_k or limits.page_items_default
     return reply(await listed(services, chosen, size, cursor))
 
 
@@ -111,7 +118,11 @@ async def read(memory_id: str, services: Services, caller: Reader) -> Response:
 
 @router.patch("/{memory_id}", openapi_extra=takes(PatchMemory))
 async def change(
-    request: Request, memory_id: str, services: Services, caller: Writer, if_match: Annotated[str | None, Header()] = None
+    request: Request,
+    memory_id: str,
+    services: Services,
+    caller: Writer,
+    if_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Change only what is named; null clears."""
     limits = services.tunables.limits
@@ -159,16 +170,18 @@ def states(include_cold: bool, include_superseded: bool) -> tuple[State, ...]:
     return (*chosen, "superseded") if include_superseded else tuple(chosen)
 
 
-def filters_of_query(text: str | None) -> dict[str, Any]:
-    """`filters` of a query string is JSON."""
+def filters_of_query(text: str | None, limits: Limits) -> dict[str, Any]:
+    """`filters` of a query string is JSON, held to the same rules as a body."""
     if text is None:
         return {}
     try:
-        value = orjson.loads(text)
-    except (ValueError, UnicodeError):
+        value = parse_json(text.encode(), limits)
+    except HindsightError:
         raise InvalidFields.of("filters", "must be JSON") from None
     if not isinstance(value, dict):
         raise InvalidFields.of("filters", "must be a JSON object")
+    if errors := check_values(value, limits, "filters"):
+        raise InvalidFields("; ".join(f"{e.field}: {e.message}" for e in errors[:5]), errors=tuple(errors))
     return value
 
 
@@ -226,8 +239,22 @@ def patch_changes(patch: PatchMemory, limits: Limits) -> dict[str, Any]:
 
 async def listed(services: Runtime, chosen: MemoryFilter, limit: int, cursor: str | None) -> dict[str, Any]:
     """One page of memories."""
-    scope = ["memories", chosen.tenant, chosen.user_ids, chosen.kinds, chosen.states, chosen.tags, chosen.tag_match, chosen.agent_id,
-             chosen.session_id, chosen.task_id, chosen.since, chosen.until, chosen.as_of, repr(chosen.conditions)]
+    scope = [
+        "memories",
+        chosen.tenant,
+        chosen.user_ids,
+        chosen.kinds,
+        chosen.states,
+        chosen.tags,
+        chosen.tag_match,
+        chosen.agent_id,
+        chosen.session_id,
+        chosen.task_id,
+        chosen.since,
+        chosen.until,
+        chosen.as_of,
+        repr(chosen.conditions),
+    ]
     after = cursors.decode(cursor, scope) if cursor is not None else None
     rows, total = await services.reader.page(chosen, after, limit + 1)
     page = rows[:limit]
@@ -240,10 +267,24 @@ def _written(services: Runtime) -> Any:
         shown = services.shown(written.memory)
         ids = (written.memory.id,)
         if written.status == "duplicate":
-            return Answer(200, {"status": "duplicate", "duplicate_of": str(written.memory.id), "similarity": written.similarity, "memory": shown}, ids)
+            return Answer(
+                200,
+                {
+                    "status": "duplicate",
+                    "duplicate_of": str(written.memory.id),
+                    "similarity": _rounded(written.similarity),
+                    "memory": shown,
+                },
+                ids,
+            )
         return Answer(201, {"status": written.status, "memory": shown}, ids)
 
     return answer
+
+
+def _rounded(similarity: float | None) -> float | None:
+    """Cosines of float32 vectors can be a little above 1."""
+    return None if similarity is None else round(min(similarity, 1.0), 6)
 
 
 def _result(index: int, result: Written | HindsightError) -> dict[str, Any]:

@@ -96,5 +96,11 @@ def _request_id(scope: Scope) -> str:
 def _record(scope: Scope, request_id: str, status: int, seconds: float) -> None:
     route = getattr(scope.get("route"), "path", "unmatched")
     REQUESTS.labels(scope["method"], route, str(status)).observe(seconds)
-    facts = {"request_id": request_id, "method": scope["method"], "route": route, "status": status, "ms": round(1000 * seconds, 2)}
+    facts = {
+        "request_id": request_id,
+        "method": scope["method"],
+        "route": route,
+        "status": status,
+        "ms": round(1000 * seconds, 2),
+    }
     log.info("request", extra={"facts": {**facts, **scope["facts"]}})

@@ -54,7 +54,9 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def parameters(_request: Request, error: RequestValidationError) -> Response:
         found = [FieldError(dotted(e["loc"][1:]) or "query", message(e["type"], e["msg"])) for e in error.errors()]
-        return problem_response(InvalidFields("; ".join(f"{e.field}: {e.message}" for e in found[:5]), errors=tuple(found[:20])))
+        return problem_response(
+            InvalidFields("; ".join(f"{e.field}: {e.message}" for e in found[:5]), errors=tuple(found[:20]))
+        )
 
     @app.exception_handler(HTTPException)
     async def framework(_request: Request, error: HTTPException) -> Response:

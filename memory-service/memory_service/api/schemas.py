@@ -159,5 +159,3 @@ class SearchMemories(Contract):
     rerank: bool = False
     min_score: Share | None = None
     explain: bool = False
-
-

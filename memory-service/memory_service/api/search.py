@@ -61,7 +61,12 @@ def _shown(answer: SearchAnswer, services: Runtime, *, explain: bool) -> Json:
         if explain:
             shown["score_details"] = _details(found)
         results.append(shown)
-    return {"results": results, "degraded": answer.degraded, "retrieval_id": str(answer.retrieval_id), "took_ms": answer.took_ms}
+    return {
+        "results": results,
+        "degraded": answer.degraded,
+        "retrieval_id": str(answer.retrieval_id),
+        "took_ms": answer.took_ms,
+    }
 
 
 def _details(found: Found) -> Json:

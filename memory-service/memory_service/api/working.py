@@ -29,7 +29,7 @@ router = APIRouter(prefix="/v1/working-memory", route_class=ContractRoute, tags=
 
 def _number(value: Any) -> Any:
     """An integer stays one; pydantic's float would turn 3 into 3.0."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if type(value) not in (int, float):
         raise ValueError("must be a number")
     return value
 

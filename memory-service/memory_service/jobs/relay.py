@@ -86,7 +86,9 @@ class Relay:
         """One batch; True when there may be more at once.  Raises StoreUnavailable, SetupRefused."""
         if not self.state.ready:
             await self.prepare()
-        rows = await self._postgres.transaction(lambda c: outbox.claim(c, self._numbers.batch_rows_max, self._numbers.lease_s))
+        rows = await self._postgres.transaction(
+            lambda c: outbox.claim(c, self._numbers.batch_rows_max, self._numbers.lease_s)
+        )
         self.state.claimed = len(rows)
         if rows:
             await self._apply(rows)
@@ -177,6 +179,12 @@ class Relay:
         dead = row.attempts >= self._numbers.attempts_max
         delay = min(self._numbers.backoff_s * 2 ** (row.attempts - 1), self._numbers.backoff_s_max)
         text = f"{type(error).__name__}: {error}"
-        log.warning("memory %s could not be indexed (attempt %d%s): %s", row.memory_id, row.attempts, ", given up" if dead else "", text)
+        log.warning(
+            "memory %s could not be indexed (attempt %d%s): %s",
+            row.memory_id,
+            row.attempts,
+            ", given up" if dead else "",
+            text,
+        )
         RELAY_FAILED.labels("dead" if dead else "retry").inc()
         await self._postgres.transaction(lambda c: outbox.retry_later(c, row, delay, text, dead=dead))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime  # type: ignore[import-untyped]
+import onnxruntime
 
 from memory_service.errors import SetupRefused
 from memory_service.models.e5_build import GRAPH_VERSION, BuiltModel, ensure_built

@@ -63,8 +63,8 @@ class EmbeddingsEndpoint:
             except EmbedderUnavailable as error:
                 await self.close()
                 raise SetupRefused(
-                    f"The embedding endpoint did not answer at start ({error.detail}), so the size of its vectors is not "
-                    "known. Start it, or set HINDSIGHT_EMBEDDING_DIMENSIONS."
+                    f"{error.detail} at start, so the size of its vectors is not known. Start it, mend its settings "
+                    "(HINDSIGHT_EMBEDDING_BASE_URL, _MODEL, _API_KEY), or set HINDSIGHT_EMBEDDING_DIMENSIONS."
                 ) from error
             self._dimensions = len(vector)
         return self._dimensions
@@ -145,7 +145,8 @@ def _decoded(embedding: object) -> Vector:
     """A list of numbers, or base64 of little-endian float32, which some servers send whatever is asked."""
     if isinstance(embedding, str):
         return np.frombuffer(base64.b64decode(embedding, validate=True), "<f4").astype(np.float32)
-    return np.array(embedding, np.float32)
+    with np.errstate(over="ignore"):  # too large for float32 is infinite, and that is looked for
+        return np.array(embedding, np.float32)
 
 
 class OpenAIEmbedder:
@@ -232,15 +233,12 @@ class OpenAIEmbedder:
             async with self._passage_requests:
                 return await self._timed(PASSAGE, batch)
 
+        tasks = [asyncio.create_task(one(texts[at : at + self._rows])) for at in range(0, len(texts), self._rows)]
         try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(texts[at : at + self._rows])) for at in range(0, len(texts), self._rows)]
-        except* EmbedderUnavailable as failed:
-            unavailable = failed.exceptions[0]
-        else:
-            unavailable = None
-        if unavailable is not None:
-            raise unavailable
+            await asyncio.gather(*tasks)
+        finally:  # the first failure ends the call, so the other requests are of no use
+            for task in tasks:
+                task.cancel()
         return [vector for task in tasks for vector in task.result()]
 
     async def _timed(self, role: str, texts: Sequence[str]) -> list[Vector]:

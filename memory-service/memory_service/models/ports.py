@@ -16,7 +16,7 @@ Vector = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingFingerprint:
-    """What makes two vectors comparable: vectors made under different fingerprints must never meet in one collection."""
+    """What makes two vectors comparable: vectors made under different fingerprints must never share a collection."""
 
     model: str
     revision: str
@@ -44,7 +44,7 @@ class Embedder(Protocol):
         ...
 
     async def embed_passages(self, texts: Sequence[str]) -> Vector:
-        """Texts that each fit the window → float32 of shape (len(texts), dimensions), unit rows.  Raises EmbedderUnavailable."""
+        """Texts that each fit the window → float32 (len(texts), dimensions), unit rows.  Raises EmbedderUnavailable."""
         ...
 
     async def close(self) -> None: ...
@@ -56,7 +56,7 @@ class LanguageModel(Protocol):
     async def complete_json(
         self, *, system: str, user: str, schema: dict[str, object], purpose: str
     ) -> dict[str, object]:
-        """The model's answer as an object that parsed as JSON.  Raises LanguageModelUnavailable or LanguageModelBadAnswer."""
+        """The answer, parsed from JSON.  Raises LanguageModelUnavailable or LanguageModelBadAnswer."""
         ...
 
 

@@ -72,11 +72,23 @@ def _bad_value(field: str, operator: str, value: Any) -> str | None:
     if field in NUMBER_FIELDS:
         return None if isinstance(value, int | float) and not isinstance(value, bool) else "must be a number"
     if field in TIME_FIELDS:
-        return None if isinstance(value, str) and _moment(value) else "must be an RFC 3339 time such as 2026-01-31T09:30:00Z"
+        return (
+            None
+            if isinstance(value, str) and _moment(value)
+            else "must be an RFC 3339 time such as 2026-01-31T09:30:00Z"
+        )
     if field in BOOL_FIELDS:
-        return None if isinstance(value, bool) and operator in ("eq", "ne") else "must be true or false, compared with eq or ne"
+        return (
+            None
+            if isinstance(value, bool) and operator in ("eq", "ne")
+            else "must be true or false, compared with eq or ne"
+        )
     if operator in ORDERED:
-        return None if isinstance(value, str | int | float) and not isinstance(value, bool) else "must be a number or a string"
+        return (
+            None
+            if isinstance(value, str | int | float) and not isinstance(value, bool)
+            else "must be a number or a string"
+        )
     return None
 
 

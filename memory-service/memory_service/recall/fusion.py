@@ -40,11 +40,15 @@ class Candidate:
 
 def vector_scores(cosines: Mapping[UUID, float], curve: Calibration) -> dict[UUID, LaneScore]:
     """relevance = 1 / (1 + exp(-slope × (cosine - midpoint)))."""
-    scores = {i: (1.0 / (1.0 + math.exp(-curve.slope * (cosine - curve.midpoint))), cosine) for i, cosine in cosines.items()}
+    scores = {
+        i: (1.0 / (1.0 + math.exp(-curve.slope * (cosine - curve.midpoint))), cosine) for i, cosine in cosines.items()
+    }
     return _ranked(scores)
 
 
-def keyword_scores(hits: Sequence[KeywordHit], corpus: tuple[int, float], rank: Rank, complete: bool) -> dict[UUID, LaneScore]:
+def keyword_scores(
+    hits: Sequence[KeywordHit], corpus: tuple[int, float], rank: Rank, complete: bool
+) -> dict[UUID, LaneScore]:
     """BM25 (Robertson; Lucene's idf) of each hit over the best possible for this query.
 
     `corpus` is (number of memories, average number of terms).  With `complete` the hits are all memories that have any
@@ -85,10 +89,13 @@ def fuse(lanes: Mapping[Lane, Mapping[UUID, LaneScore]], rank: Rank, missing_vec
     candidates = []
     for memory_id in dict.fromkeys(_all_ids(lanes.values())):
         found = {lane: scores[memory_id] for lane, scores in lanes.items() if memory_id in scores}
-        relevance = sum(
-            weight * (found[lane].score if lane in found else absent[lane])  # type: ignore[index]
-            for lane, weight in answered.items()
-        ) / total
+        relevance = (
+            sum(
+                weight * (found[lane].score if lane in found else absent[lane])  # type: ignore[index]
+                for lane, weight in answered.items()
+            )
+            / total
+        )
         listed = max((found[lane].score for lane in ("structured", "recent") if lane in found), default=0.0)
         candidates.append(Candidate(memory_id, found, max(relevance, listed)))
     return sorted(candidates, key=lambda c: (-c.relevance, c.id))

@@ -55,7 +55,13 @@ class Lanes:
     """The four lanes over the real stores."""
 
     def __init__(
-        self, postgres: Postgres, index: VectorIndex, embedder: Embedder, vocabulary: Vocabulary, search: Search, rank: Rank
+        self,
+        postgres: Postgres,
+        index: VectorIndex,
+        embedder: Embedder,
+        vocabulary: Vocabulary,
+        search: Search,
+        rank: Rank,
     ) -> None:
         self._postgres = postgres
         self._index = index
@@ -69,7 +75,9 @@ class Lanes:
         """The query's vector; the embedder caches it."""
         return await self._embedder.embed_query(self._vocabulary.normalise(query))
 
-    async def vector(self, vector: Vector, chosen: MemoryFilter, limit: int, ids: Sequence[UUID] | None = None) -> VectorHits:
+    async def vector(
+        self, vector: Vector, chosen: MemoryFilter, limit: int, ids: Sequence[UUID] | None = None
+    ) -> VectorHits:
         """The nearest chunks' memories, not yet checked against Postgres."""
         return await self._index.search(vector, chosen, limit, ids)
 

@@ -27,7 +27,9 @@ class MemoryReader:
             raise NotFound
         return memory
 
-    async def page(self, chosen: MemoryFilter, after: tuple[datetime, UUID] | None, limit: int) -> tuple[Sequence[Memory], int]:
+    async def page(
+        self, chosen: MemoryFilter, after: tuple[datetime, UUID] | None, limit: int
+    ) -> tuple[Sequence[Memory], int]:
         """At most `limit` memories after a position, newest first, and how many pass the filter in all."""
         sql = SqlFilter(chosen, self._heat.decay, self._heat.decay_days * 86_400)
         return await self._postgres.read(lambda c: memories.list_page(c, sql, after, limit))

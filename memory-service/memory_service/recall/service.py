@@ -75,7 +75,13 @@ class Recall:
     """Searches long-term memory."""
 
     def __init__(
-        self, postgres: Postgres, lanes: Lanes, curve: Calibration, tunables: Tunables, clock: Clock, note: Callable[[Retrieval], None]
+        self,
+        postgres: Postgres,
+        lanes: Lanes,
+        curve: Calibration,
+        tunables: Tunables,
+        clock: Clock,
+        note: Callable[[Retrieval], None],
     ) -> None:
         self._postgres = postgres
         self._lanes = lanes
@@ -112,7 +118,9 @@ class Recall:
             if request.mode != "keyword":
                 running["vector"] = group.create_task(within(deadline, self._lanes.first_vector(request.query, chosen)))
             if request.mode != "vector":
-                running["keyword"] = group.create_task(within(deadline, self._lanes.keyword(request.query, chosen, sql)))
+                running["keyword"] = group.create_task(
+                    within(deadline, self._lanes.keyword(request.query, chosen, sql))
+                )
             if request.mode == "hybrid":
                 running["structured"] = group.create_task(within(deadline, self._lanes.structured(chosen, sql)))
                 running["recent"] = group.create_task(within(deadline, self._lanes.recent(chosen, sql)))
@@ -144,13 +152,17 @@ class Recall:
         candidates = self._fused(gathered, live)
         return rank_candidates(candidates, facts, request.chosen.now, self._numbers.rank, self._numbers.heat)
 
-    async def _fetch_more(self, chosen: MemoryFilter, sql: SqlFilter, gathered: _Gathered, limit: int, *, exact: bool) -> bool:
+    async def _fetch_more(
+        self, chosen: MemoryFilter, sql: SqlFilter, gathered: _Gathered, limit: int, *, exact: bool
+    ) -> bool:
         """A larger fetch; in the last round only among ids that pass the filter.  False when the lane failed now."""
         assert gathered.vector is not None
         ids = await self._lanes.matching(sql) if exact else None
         if ids is not None and not ids:
             return False
-        more = await within(self._numbers.search.lane_deadline_s, self._lanes.vector(gathered.vector, chosen, limit, ids))
+        more = await within(
+            self._numbers.search.lane_deadline_s, self._lanes.vector(gathered.vector, chosen, limit, ids)
+        )
         gathered.lane_ms["vector"] = round(gathered.lane_ms["vector"] + more.took_ms, 3)
         if more.value is None:
             gathered.degraded.append("vector")
@@ -180,7 +192,9 @@ class Recall:
         if not ranked:
             return []
         sql = self._sql(replace(chosen, now=self._clock()))
-        rows = await self._postgres.read(lambda c: memories.get_many(c, chosen.tenant, [r.candidate.id for r in ranked], sql))
+        rows = await self._postgres.read(
+            lambda c: memories.get_many(c, chosen.tenant, [r.candidate.id for r in ranked], sql)
+        )
         by_id = {row.id: row for row in rows}
         return [Found(by_id[r.candidate.id], r) for r in ranked if r.candidate.id in by_id]
 
@@ -189,7 +203,9 @@ def _live_cosines(hits: VectorHits | None, facts: Mapping[UUID, RankFacts]) -> d
     """Cosines of vectors that were made from the version that Postgres has now."""
     if hits is None:
         return {}
-    return {h.memory_id: h.cosine for h in hits.hits if h.memory_id in facts and facts[h.memory_id].version == h.version}
+    return {
+        h.memory_id: h.cosine for h in hits.hits if h.memory_id in facts and facts[h.memory_id].version == h.version
+    }
 
 
 def _retrieval(request: SearchRequest, answer: SearchAnswer, at: datetime) -> Retrieval:
@@ -201,9 +217,10 @@ def _retrieval(request: SearchRequest, answer: SearchAnswer, at: datetime) -> Re
         source="search",
         query=request.query,
         filters=dict(request.filters_given),
-        hits=[{"id": str(f.memory.id), "score": round(f.ranked.score, 6), "lanes": list(f.ranked.candidate.lanes)} for f in answer.found],
+        hits=[
+            {"id": str(f.memory.id), "score": round(f.ranked.score, 6), "lanes": list(f.ranked.candidate.lanes)}
+            for f in answer.found
+        ],
         degraded=list(answer.degraded),
         took_ms=answer.took_ms,
     )
-
-

@@ -55,11 +55,15 @@ class PointRefused(Exception):
 class VectorIndex:
     """The collection in use and the few operations on it.  Raises StoreUnavailable when Qdrant can't be reached."""
 
-    def __init__(self, url: str, alias: str, fingerprint: EmbeddingFingerprint, timeout_s: float, api_key: str | None = None) -> None:
+    def __init__(
+        self, url: str, alias: str, fingerprint: EmbeddingFingerprint, timeout_s: float, api_key: str | None = None
+    ) -> None:
         self.alias = alias
         self.fingerprint = fingerprint
         self.collection = f"{alias}_{fingerprint_hash(fingerprint)}"
-        self._client = AsyncQdrantClient(url=url, api_key=api_key, timeout=max(1, int(timeout_s)), check_compatibility=False)
+        self._client = AsyncQdrantClient(
+            url=url, api_key=api_key, timeout=max(1, int(timeout_s)), check_compatibility=False
+        )
 
     async def close(self) -> None:
         await self._client.close()
@@ -113,7 +117,9 @@ class VectorIndex:
         async with _reached():
             await self._client.delete(self.alias, points_selector=models.FilterSelector(filter=chosen), wait=True)
 
-    async def search(self, vector: Vector, chosen: MemoryFilter, limit: int, ids: Sequence[UUID] | None = None) -> VectorHits:
+    async def search(
+        self, vector: Vector, chosen: MemoryFilter, limit: int, ids: Sequence[UUID] | None = None
+    ) -> VectorHits:
         """The nearest `limit` chunks, as their memories.  `ids`: only points of these memories.
 
         `chosen` narrows as far as the payload can tell; Postgres has the last word on every hit.
@@ -139,7 +145,9 @@ class VectorIndex:
         return next((a.collection_name for a in aliases.aliases if a.alias_name == self.alias), None)
 
     async def _point_alias(self) -> None:
-        create = models.CreateAliasOperation(create_alias=models.CreateAlias(collection_name=self.collection, alias_name=self.alias))
+        create = models.CreateAliasOperation(
+            create_alias=models.CreateAlias(collection_name=self.collection, alias_name=self.alias)
+        )
         drop = models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=self.alias))
         present = await self._serving() is not None
         await self._client.update_collection_aliases([drop, create] if present else [create])
@@ -193,7 +201,9 @@ def points_of(memory: Memory, vectors: Vector) -> list[models.PointStruct]:
     }  # fmt: skip
     present = {key: value for key, value in payload.items() if value is not None}
     return [
-        models.PointStruct(id=str(point_id(memory.id, chunk)), vector=vector.tolist(), payload={**present, "chunk": chunk})
+        models.PointStruct(
+            id=str(point_id(memory.id, chunk)), vector=vector.tolist(), payload={**present, "chunk": chunk}
+        )
         for chunk, vector in enumerate(vectors)
     ]
 
@@ -214,9 +224,13 @@ def _narrow(chosen: MemoryFilter, ids: Sequence[UUID] | None) -> models.Filter:
         if (value := getattr(chosen, name)) is not None:
             must.append(_any(name, (value,)))
     if chosen.tags:
-        must += [_any("tags", chosen.tags)] if chosen.tag_match == "any" else [_any("tags", (tag,)) for tag in chosen.tags]
+        must += (
+            [_any("tags", chosen.tags)] if chosen.tag_match == "any" else [_any("tags", (tag,)) for tag in chosen.tags]
+        )
     if chosen.since is not None or chosen.until is not None:
-        must.append(models.FieldCondition(key="occurred_at", range=models.DatetimeRange(gte=chosen.since, lt=chosen.until)))
+        must.append(
+            models.FieldCondition(key="occurred_at", range=models.DatetimeRange(gte=chosen.since, lt=chosen.until))
+        )
     return models.Filter(must=must)
 
 

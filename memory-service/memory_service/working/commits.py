@@ -128,9 +128,7 @@ class TaskWriter:
     def _encoded(self, state: WorkingState) -> bytes:
         raw = codec.encode(state)
         if len(raw) > self._settings.state_bytes_max:
-            raise TooLarge(
-                f"the working memory of one task holds at most {self._settings.state_bytes_max} bytes; nothing was changed"
-            )
+            raise TooLarge(f"the working memory of one task holds at most {self._settings.state_bytes_max} bytes; nothing was changed")
         return raw
 
 
@@ -164,4 +162,4 @@ def _name() -> str:
 
 def _pause_s(rounds: int, settings: Working) -> float:
     longest_ms: float = min(settings.write_backoff_ms * 2 ** min(rounds, 16), settings.write_backoff_ms_max)
-    return random.uniform(0.5, 1.0) * longest_ms / 1000
+    return random.uniform(0.5, 1.0) * longest_ms / 1000  # noqa: S311 - spreads retries, keeps no secret

@@ -31,7 +31,7 @@ def apply_patch(state: WorkingState, patch: Patch, now: datetime, settings: Work
     Raises InvalidFields naming the list when constraints, facts, to-do items or variables would exceed their bound; the
     lists that are history (done items, failures, calls, steps) drop their oldest instead.
     """
-    fields: dict[str, Any] = {**patch.fields}
+    fields: dict[str, Any] = dict(patch.fields)
     state = _remove(replace(state, **fields), patch.remove)
     done = {fold(item) for item in patch.done_items}
     reopened = {fold(_item_text(item)) for item in patch.pending_items} - done
@@ -40,9 +40,7 @@ def apply_patch(state: WorkingState, patch: Patch, now: datetime, settings: Work
         constraints=_distinct((*state.constraints, *patch.constraints)),
         confirmed_facts=_merged_facts(state.confirmed_facts, patch.confirmed_facts, now),
         pending_items=tuple(
-            item
-            for item in _merged_todo(state.pending_items, patch.pending_items, settings)
-            if fold(item.item) not in done
+            item for item in _merged_todo(state.pending_items, patch.pending_items, settings) if fold(item.item) not in done
         ),
         done_items=_latest(
             _distinct((*(item for item in state.done_items if fold(item) not in reopened), *patch.done_items)),
@@ -56,9 +54,7 @@ def apply_patch(state: WorkingState, patch: Patch, now: datetime, settings: Work
             (*state.tool_call_history, *(_call(item, now) for item in patch.tool_call_history)),
             settings.tool_call_history_max,
         ),
-        recent_steps=_latest(
-            (*state.recent_steps, *(_step(item, now) for item in patch.recent_steps)), settings.recent_steps_max
-        ),
+        recent_steps=_latest((*state.recent_steps, *(_step(item, now) for item in patch.recent_steps)), settings.recent_steps_max),
         variables={**state.variables, **patch.variables},
     )
     _refuse_overflow(state, patch, settings)
@@ -163,9 +159,7 @@ def _merged_facts(known: tuple[Fact, ...], added: Sequence[str | Fact], now: dat
     return tuple(merged.values())
 
 
-def _merged_todo(
-    known: tuple[PendingItem, ...], added: Sequence[str | PendingItem], settings: Working
-) -> tuple[PendingItem, ...]:
+def _merged_todo(known: tuple[PendingItem, ...], added: Sequence[str | PendingItem], settings: Working) -> tuple[PendingItem, ...]:
     merged = {fold(item.item): item for item in known}
     for raw in added:
         key = fold(_item_text(raw))

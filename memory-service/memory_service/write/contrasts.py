@@ -155,7 +155,11 @@ def _negation(words: Sequence[str], characters: Sequence[str]) -> Pattern:
 
 
 def _chinese_number(measures: str) -> Pattern:
-    return re.compile(rf"第?[{_NUMERALS}]{{1,16}}(?=[{re.escape(measures)}])|第[{_NUMERALS}]{{1,16}}|[{_NUMERALS}]{{2,16}}")
+    """Not right after a digit: the 万 of "3 万元" is a magnitude."""
+    numeral = rf"[{_NUMERALS}]"
+    return re.compile(
+        rf"(?<!\d)(?<!\d )(?<!{numeral})(?:第?{numeral}{{1,16}}(?=[{re.escape(measures)}])|第{numeral}{{1,16}}|{numeral}{{2,16}})"
+    )
 
 
 def _quantity(units: Sequence[str]) -> Pattern:

@@ -97,7 +97,9 @@ def merge_duplicate(existing: Memory, draft: Draft, now: datetime) -> Memory:
     if tags == existing.tags and len(metadata) == len(existing.metadata) and existing.state != "cold":
         return touched
     heat = {"heat": max(existing.heat, 1.0), "heat_at": now} if existing.state == "cold" else {}
-    return replace(touched, tags=tags, metadata=metadata, state="active", version=existing.version + 1, updated_at=now, **heat)
+    return replace(
+        touched, tags=tags, metadata=metadata, state="active", version=existing.version + 1, updated_at=now, **heat
+    )
 
 
 def apply_patch(memory: Memory, patch: Mapping[str, Any], summary: Summary | None, now: datetime) -> Memory:

@@ -153,7 +153,12 @@ def _arabic(numeral: str) -> str:
 def _latin_names(original: str, contrasts: Contrasts) -> list[str]:
     text = unicodedata.normalize("NFKC", original).translate(_CURLY)
     words = (match.group().casefold().removesuffix("'s") for match in _CAPITALISED.finditer(text))
-    return [stemmed(word) for word in words if word not in contrasts.common]
+    return [stemmed(word) for word in words if not _is_no_name(word, contrasts)]
+
+
+def _is_no_name(word: str, contrasts: Contrasts) -> bool:
+    """Sentence starters, units, and tools, whose spellings are compared on their own."""
+    return word in contrasts.common or word in contrasts.unit_of or any(tool.fullmatch(word) for tool in contrasts.tools)
 
 
 def _words(folded: str, contrasts: Contrasts) -> list[str]:

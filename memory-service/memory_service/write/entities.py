@@ -91,7 +91,12 @@ def _trimmed(words: Sequence[str], rule: NameRule) -> tuple[int, list[str]]:
 
 def _is_no_name(word: str, rule: NameRule) -> bool:
     bare = word.strip("'’-").casefold().replace("’", "'")
-    return len(bare) < 2 or bare in rule.not_names or bare.removesuffix("'s") in rule.not_names or (word.isupper() and len(word) >= _SHOUTED_CHARS_MIN)
+    return (
+        len(bare) < 2
+        or bare in rule.not_names
+        or bare.removesuffix("'s") in rule.not_names
+        or (word.isupper() and len(word) >= _SHOUTED_CHARS_MIN)
+    )
 
 
 def _starts_sentence(text: str, start: int) -> bool:

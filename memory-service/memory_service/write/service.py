@@ -12,7 +12,14 @@ from typing import Any
 from uuid import UUID
 
 from memory_service.domain import LIVE_STATES, Caller, Clock, Memory, MemoryFilter
-from memory_service.errors import EmbedderUnavailable, HindsightError, InvalidFields, NotFound, StaleVersion, StoreUnavailable
+from memory_service.errors import (
+    EmbedderUnavailable,
+    HindsightError,
+    InvalidFields,
+    NotFound,
+    StaleVersion,
+    StoreUnavailable,
+)
 from memory_service.models.ports import Embedder
 from memory_service.settings import Tunables
 from memory_service.shapes import memory_json
@@ -105,7 +112,12 @@ class MemoryWriter:
         return results
 
     async def update(
-        self, caller: Caller, memory_id: UUID, patch: Mapping[str, Any], expected_version: int | None, cause: str = "update"
+        self,
+        caller: Caller,
+        memory_id: UUID,
+        patch: Mapping[str, Any],
+        expected_version: int | None,
+        cause: str = "update",
     ) -> Memory:
         """Change the named fields.  Raises NotFound, or StaleVersion when `expected_version` is not the current one."""
         if patch.get("related_ids"):
@@ -203,7 +215,9 @@ class MemoryWriter:
         rows = await self._postgres.read(lambda c: memories.get_many(c, caller.tenant, list(close)))
         rows = [row for row in rows if row.user_id == memory.user_id and close[row.id].version == row.version]
         for row in sorted(rows, key=lambda r: -close[r.id].cosine):
-            if same_meaning(memory.content, row.content, close[row.id].cosine, numbers.duplicate_cosine, self._contrasts):
+            if same_meaning(
+                memory.content, row.content, close[row.id].cosine, numbers.duplicate_cosine, self._contrasts
+            ):
                 return row.id, close[row.id].cosine
         return None
 
@@ -231,8 +245,15 @@ class MemoryWriter:
         """Write `after`, keeping `before` as a version when the version rose."""
         if after.version > before.version:
             actor = f"key:{caller.key_id}" if caller.key_id else "local"
-            await changes.keep_version(connection, before, memory_json(before), differences(before, after),
-                                       actor=actor, cause=cause, at=after.updated_at)
+            await changes.keep_version(
+                connection,
+                before,
+                memory_json(before),
+                differences(before, after),
+                actor=actor,
+                cause=cause,
+                at=after.updated_at,
+            )
             await changes.save(connection, after, indexed_text(after, self._vocabulary))
         elif after.last_accessed_at is not None:
             await memories.touch(connection, {after.id: 1}, after.last_accessed_at)

@@ -12,7 +12,8 @@ from local_stack.home import is_locked, locked, open_home, read_json, write_priv
 
 def test_a_secret_is_made_once_and_stays(tmp_path: Path) -> None:
     first = open_home(tmp_path).secret("postgres")
-    assert len(first) >= 32 and open_home(tmp_path).secret("postgres") == first
+    assert len(first) >= 32
+    assert open_home(tmp_path).secret("postgres") == first
     assert open_home(tmp_path).secret("redis") != first
 
 
@@ -20,7 +21,8 @@ def test_a_private_file_is_replaced_whole_and_readable_by_its_owner_only(tmp_pat
     path = tmp_path / "x"
     write_private(path, "old")
     write_private(path, "new")
-    assert path.read_text() == "new" and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text() == "new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [found.name for found in tmp_path.iterdir()] == ["x"]
 
 

@@ -28,7 +28,14 @@ async def save(connection: Connection, memory: Memory, text: IndexedText) -> Non
 
 
 async def keep_version(
-    connection: Connection, replaced: Memory, snapshot: Json, changes: Mapping[str, Any], *, actor: str, cause: str, at: datetime
+    connection: Connection,
+    replaced: Memory,
+    snapshot: Json,
+    changes: Mapping[str, Any],
+    *,
+    actor: str,
+    cause: str,
+    at: datetime,
 ) -> None:
     """Keep what the memory was before a change.  `changes` is {field: {from, to}}."""
     await execute(
@@ -36,8 +43,17 @@ async def keep_version(
         """INSERT INTO memory_version (memory_id, version, tenant, user_id, at, actor, cause, changes, snapshot)
            VALUES (%(id)s, %(version)s, %(tenant)s, %(user)s, %(at)s, %(actor)s, %(cause)s, %(changes)s, %(snapshot)s)
            ON CONFLICT (memory_id, version) DO NOTHING""",
-        {"id": replaced.id, "version": replaced.version, "tenant": replaced.tenant, "user": replaced.user_id, "at": at,
-         "actor": actor, "cause": cause, "changes": Jsonb(dict(changes)), "snapshot": Jsonb(snapshot)},
+        {
+            "id": replaced.id,
+            "version": replaced.version,
+            "tenant": replaced.tenant,
+            "user": replaced.user_id,
+            "at": at,
+            "actor": actor,
+            "cause": cause,
+            "changes": Jsonb(dict(changes)),
+            "snapshot": Jsonb(snapshot),
+        },
     )
 
 
@@ -57,8 +73,11 @@ async def erase(connection: Connection, tenant: str, ids: Sequence[UUID]) -> int
 
     What others derived from them (conflicts, pointers) is unlinked.  Returns how many rows there were.
     """
-    found = await fetch_all(connection, "DELETE FROM memory WHERE tenant = %(t)s AND id = ANY(%(ids)s) RETURNING id, user_id",
-                            {"t": tenant, "ids": list(ids)})
+    found = await fetch_all(
+        connection,
+        "DELETE FROM memory WHERE tenant = %(t)s AND id = ANY(%(ids)s) RETURNING id, user_id",
+        {"t": tenant, "ids": list(ids)},
+    )
     gone = [row[0] for row in found]
     if not gone:
         return 0
@@ -84,8 +103,11 @@ async def erase(connection: Connection, tenant: str, ids: Sequence[UUID]) -> int
 
 async def ids_of_user(connection: Connection, tenant: str, user_id: str, limit: int) -> list[UUID]:
     """Up to `limit` ids of a user's memories, in any state."""
-    rows = await fetch_all(connection, "SELECT id FROM memory WHERE tenant = %(t)s AND user_id = %(u)s LIMIT %(limit)s",
-                           {"t": tenant, "u": user_id, "limit": limit})
+    rows = await fetch_all(
+        connection,
+        "SELECT id FROM memory WHERE tenant = %(t)s AND user_id = %(u)s LIMIT %(limit)s",
+        {"t": tenant, "u": user_id, "limit": limit},
+    )
     return [row[0] for row in rows]
 
 

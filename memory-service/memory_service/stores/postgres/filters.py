@@ -18,21 +18,47 @@ INDEX_STATE = (
     " FROM index_outbox o WHERE o.memory_id = m.id), 'indexed')"
 )
 TEXT_FIELDS = {
-    **{name: f"m.{name}" for name in (
-        "kind", "user_id", "agent_id", "session_id", "task_id", "content", "summary", "event_type", "category", "outcome", "state",
-    )},
+    **{
+        name: f"m.{name}"
+        for name in (
+            "kind",
+            "user_id",
+            "agent_id",
+            "session_id",
+            "task_id",
+            "content",
+            "summary",
+            "event_type",
+            "category",
+            "outcome",
+            "state",
+        )
+    },
     **{name: f"m.{name}::text" for name in ("id", "superseded_by", "conflict_id")},
     "index.state": INDEX_STATE,
 }
 NUMBER_FIELDS = {name: f"m.{name}" for name in ("importance", "confidence", "version", "access_count")} | {
     "heat": "(CASE WHEN m.pinned THEN m.heat ELSE m.heat * power(%(heat_decay)s, extract(epoch FROM greatest(%(now)s - m.heat_at, interval '0')) / %(heat_decay_s)s) END)"
 }
-TIME_FIELDS = {name: f"m.{name}" for name in (
-    "occurred_at", "created_at", "updated_at", "expires_at", "last_accessed_at", "valid_from", "valid_to",
-)}
+TIME_FIELDS = {
+    name: f"m.{name}"
+    for name in (
+        "occurred_at",
+        "created_at",
+        "updated_at",
+        "expires_at",
+        "last_accessed_at",
+        "valid_from",
+        "valid_to",
+    )
+}
 BOOL_FIELDS = {"pinned": "m.pinned"}
-JSON_FIELDS = {"entities": "m.entities", "tool_calls": "m.tool_calls", "metadata": "m.metadata",
-               **{name: f"to_jsonb(m.{name})" for name in ("tags", "related_ids")}}
+JSON_FIELDS = {
+    "entities": "m.entities",
+    "tool_calls": "m.tool_calls",
+    "metadata": "m.metadata",
+    **{name: f"to_jsonb(m.{name})" for name in ("tags", "related_ids")},
+}
 SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
@@ -44,8 +70,11 @@ class SqlFilter:
         self.sql = " AND ".join(self._clauses(chosen))
 
     def _clauses(self, chosen: MemoryFilter) -> list[str]:
-        clauses = [f"m.tenant = {self._bind(chosen.tenant)}", f"m.user_id = ANY({self._bind(list(chosen.user_ids))})",
-                   "(m.expires_at IS NULL OR m.expires_at > %(now)s)"]
+        clauses = [
+            f"m.tenant = {self._bind(chosen.tenant)}",
+            f"m.user_id = ANY({self._bind(list(chosen.user_ids))})",
+            "(m.expires_at IS NULL OR m.expires_at > %(now)s)",
+        ]
         if chosen.kinds:
             clauses.append(f"m.kind = ANY({self._bind(list(chosen.kinds))})")
         if chosen.as_of is not None:
@@ -53,7 +82,9 @@ class SqlFilter:
         else:
             clauses.append(f"m.state = ANY({self._bind(list(chosen.states))})")
         if chosen.tags:
-            clauses.append(f"m.tags {'&&' if chosen.tag_match == 'any' else '@>'} {self._bind(list(chosen.tags))}::text[]")
+            clauses.append(
+                f"m.tags {'&&' if chosen.tag_match == 'any' else '@>'} {self._bind(list(chosen.tags))}::text[]"
+            )
         for name in ("agent_id", "session_id", "task_id"):
             if (value := getattr(chosen, name)) is not None:
                 clauses.append(f"m.{name} = {self._bind(value)}")
@@ -65,7 +96,11 @@ class SqlFilter:
 
     def _believed_at(self, moment: datetime) -> list[str]:
         at = self._bind(moment)
-        return [f"COALESCE(m.valid_from, m.created_at) <= {at}", f"(m.valid_to IS NULL OR m.valid_to > {at})", "m.state <> 'compressed'"]
+        return [
+            f"COALESCE(m.valid_from, m.created_at) <= {at}",
+            f"(m.valid_to IS NULL OR m.valid_to > {at})",
+            "m.state <> 'compressed'",
+        ]
 
     def _bind(self, value: Any) -> str:
         name = f"f_{len(self.parameters)}"
@@ -149,10 +184,14 @@ class SqlFilter:
         if isinstance(value, str):
             if (moment := instant(value)) is not None:
                 return f"COALESCE({self._moment(expression)} {sign} {self._bind(moment)}, false)"
-            return (f"(CASE WHEN jsonb_typeof({expression}) = 'string' THEN ({expression} #>> '{{}}') COLLATE \"C\" {sign}"
-                    f" {self._bind(value)}::text ELSE false END)")
-        return (f"(CASE WHEN jsonb_typeof({expression}) = 'number' THEN ({expression} #>> '{{}}')::numeric {sign}"
-                f" {self._bind(value)}::numeric ELSE false END)")
+            return (
+                f"(CASE WHEN jsonb_typeof({expression}) = 'string' THEN ({expression} #>> '{{}}') COLLATE \"C\" {sign}"
+                f" {self._bind(value)}::text ELSE false END)"
+            )
+        return (
+            f"(CASE WHEN jsonb_typeof({expression}) = 'number' THEN ({expression} #>> '{{}}')::numeric {sign}"
+            f" {self._bind(value)}::numeric ELSE false END)"
+        )
 
     def _json_contains(self, expression: str, c: FieldCondition) -> str:
         member = f"e.value = {self._bind(Jsonb(c.value))}::jsonb"
@@ -162,5 +201,7 @@ class SqlFilter:
             substring = f"strpos({expression} #>> '{{}}', {text}) > 0"
             if c.field == "entities":  # asked by name, stored as {name, type}
                 member = f"({member} OR e.value ->> 'name' = {text})"
-        return (f"(CASE jsonb_typeof({expression}) WHEN 'string' THEN {substring} WHEN 'array' THEN EXISTS"
-                f" (SELECT 1 FROM jsonb_array_elements({expression}) AS e WHERE {member}) ELSE false END)")
+        return (
+            f"(CASE jsonb_typeof({expression}) WHEN 'string' THEN {substring} WHEN 'array' THEN EXISTS"
+            f" (SELECT 1 FROM jsonb_array_elements({expression}) AS e WHERE {member}) ELSE false END)"
+        )

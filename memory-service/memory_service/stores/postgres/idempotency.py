@@ -30,7 +30,9 @@ class Earlier:
     response: bytes | None
 
 
-async def claim(connection: Connection, ticket: Ticket, request_hash: bytes, lease_s: float, keep_hours: int) -> Earlier | None:
+async def claim(
+    connection: Connection, ticket: Ticket, request_hash: bytes, lease_s: float, keep_hours: int
+) -> Earlier | None:
     """None when the caller now owns the key and must do the work; otherwise what happened before.
 
     An expired claim without an answer, or an answer older than `keep_hours`, is taken over.
@@ -45,7 +47,13 @@ async def claim(connection: Connection, ticket: Ticket, request_hash: bytes, lea
            WHERE k.created_at < now() - %(keep)s
               OR (k.status IS NULL AND k.leased_until < now() AND k.request_hash = excluded.request_hash)
            RETURNING 1""",
-        {**_key(ticket), "hash": request_hash, "claim": ticket.claim, "lease": timedelta(seconds=lease_s), "keep": timedelta(hours=keep_hours)},
+        {
+            **_key(ticket),
+            "hash": request_hash,
+            "claim": ticket.claim,
+            "lease": timedelta(seconds=lease_s),
+            "keep": timedelta(hours=keep_hours),
+        },
     )
     if taken:
         return None
@@ -88,7 +96,11 @@ async def release(connection: Connection, ticket: Ticket) -> None:
 
 async def purge(connection: Connection, keep_hours: int) -> int:
     """Forget answers older than `keep_hours`."""
-    return await execute(connection, "DELETE FROM idempotency_key WHERE created_at < now() - %(keep)s", {"keep": timedelta(hours=keep_hours)})
+    return await execute(
+        connection,
+        "DELETE FROM idempotency_key WHERE created_at < now() - %(keep)s",
+        {"keep": timedelta(hours=keep_hours)},
+    )
 
 
 MATCH = "tenant = %(tenant)s AND caller = %(caller)s AND key = %(key)s"

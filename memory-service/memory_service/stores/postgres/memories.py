@@ -106,7 +106,10 @@ async def insert_many(connection: Connection, rows: Sequence[tuple[Memory, Index
         chosen = [row_of(memory, text) for memory, text in rows if memory.kind == kind]
         if not chosen:
             continue
-        async with connection.cursor() as cursor, cursor.copy(f"COPY {kind}_memory ({', '.join(INSERTED)}) FROM STDIN") as copy:
+        async with (
+            connection.cursor() as cursor,
+            cursor.copy(f"COPY {kind}_memory ({', '.join(INSERTED)}) FROM STDIN") as copy,
+        ):
             for row in chosen:
                 await copy.write_row([row[name] for name in INSERTED])
     await execute(
@@ -121,10 +124,14 @@ async def lock_texts(connection: Connection, keys: Sequence[int]) -> None:
 
     `keys` are sorted 64-bit hashes; the order is the same for everyone, so that writers can't deadlock.
     """
-    await connection.execute("SELECT pg_advisory_xact_lock(k) FROM unnest(%(keys)s::bigint[]) AS k", {"keys": sorted(set(keys))})
+    await connection.execute(
+        "SELECT pg_advisory_xact_lock(k) FROM unnest(%(keys)s::bigint[]) AS k", {"keys": sorted(set(keys))}
+    )
 
 
-async def find_same_text(connection: Connection, tenant: str, pairs: Sequence[tuple[str, bytes]], now: datetime) -> list[Memory]:
+async def find_same_text(
+    connection: Connection, tenant: str, pairs: Sequence[tuple[str, bytes]], now: datetime
+) -> list[Memory]:
     """Live memories whose normalised text has one of these hashes, locked; `pairs` are (user_id, content_hash)."""
     rows = await fetch_all(
         connection,
@@ -137,7 +144,9 @@ async def find_same_text(connection: Connection, tenant: str, pairs: Sequence[tu
     return [memory_from_row(row) for row in rows]
 
 
-async def get(connection: Connection, caller: Caller, memory_id: UUID, now: datetime, *, lock: bool = False) -> Memory | None:
+async def get(
+    connection: Connection, caller: Caller, memory_id: UUID, now: datetime, *, lock: bool = False
+) -> Memory | None:
     """One memory that this caller may see; None when there is none."""
     row = await fetch_one(
         connection,
@@ -206,7 +215,9 @@ async def corpus_size(connection: Connection, tenant: str, user_ids: Sequence[st
     return (row[0], max(1.0, row[1])) if row else (0, 1.0)
 
 
-async def important_since(connection: Connection, chosen: SqlFilter, since: datetime, importance: float, limit: int) -> list[UUID]:
+async def important_since(
+    connection: Connection, chosen: SqlFilter, since: datetime, importance: float, limit: int
+) -> list[UUID]:
     """Ids of important memories from `since` on, the most important first."""
     rows = await fetch_all(
         connection,
@@ -257,4 +268,9 @@ async def touch(connection: Connection, hits: dict[UUID, int], at: datetime) -> 
 
 async def get_any_tenant(connection: Connection, ids: Sequence[UUID]) -> list[Memory]:
     """For the relay only, which serves all tenants: memories by id, expired ones too."""
-    return [memory_from_row(row) for row in await fetch_all(connection, f"SELECT {SELECTED} FROM memory m WHERE m.id = ANY(%(ids)s)", {"ids": list(ids)})]
+    return [
+        memory_from_row(row)
+        for row in await fetch_all(
+            connection, f"SELECT {SELECTED} FROM memory m WHERE m.id = ANY(%(ids)s)", {"ids": list(ids)}
+        )
+    ]

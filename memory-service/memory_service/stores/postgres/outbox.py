@@ -43,7 +43,11 @@ async def complete(connection: Connection, rows: Sequence[OutboxRow]) -> list[UU
     another worker after the lease ran out.  In that case this worker may have overwritten newer vectors with older
     ones, so the memory is enqueued again: the truth is applied once more.
     """
-    parameters = {"ids": [r.memory_id for r in rows], "seqs": [r.seq for r in rows], "tenants": [r.tenant for r in rows]}
+    parameters = {
+        "ids": [r.memory_id for r in rows],
+        "seqs": [r.seq for r in rows],
+        "tenants": [r.tenant for r in rows],
+    }
     done = await fetch_all(
         connection,
         """DELETE FROM index_outbox o USING unnest(%(ids)s::uuid[], %(seqs)s::bigint[]) AS d(id, seq)
@@ -85,7 +89,9 @@ async def put_back(connection: Connection, rows: Sequence[OutboxRow], delay_s: f
 
 async def waiting(connection: Connection, ids: Sequence[UUID]) -> set[UUID]:
     """Those of `ids` whose vectors do not match yet."""
-    rows = await fetch_all(connection, "SELECT memory_id FROM index_outbox WHERE memory_id = ANY(%(ids)s)", {"ids": list(ids)})
+    rows = await fetch_all(
+        connection, "SELECT memory_id FROM index_outbox WHERE memory_id = ANY(%(ids)s)", {"ids": list(ids)}
+    )
     return {row[0] for row in rows}
 
 

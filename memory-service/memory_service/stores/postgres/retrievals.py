@@ -35,5 +35,17 @@ async def insert_many(connection: Connection, rows: Sequence[Retrieval]) -> None
     async with connection.cursor() as cursor, cursor.copy(f"COPY retrieval_log ({columns}) FROM STDIN") as copy:
         for r in rows:
             await copy.write_row(
-                (r.id, r.tenant, r.user_id, r.at, r.source, r.query, Jsonb(r.filters), Jsonb(r.hits), r.degraded, r.took_ms, r.injected_tokens)
+                (
+                    r.id,
+                    r.tenant,
+                    r.user_id,
+                    r.at,
+                    r.source,
+                    r.query,
+                    Jsonb(r.filters),
+                    Jsonb(r.hits),
+                    r.degraded,
+                    r.took_ms,
+                    r.injected_tokens,
+                )
             )

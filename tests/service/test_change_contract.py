@@ -1,0 +1,180 @@
+"""GET, PATCH and DELETE of one memory, and erasing a user."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+from service_running import World, found, indexed, listed, new_user, problem_of, until, write, write_many
+
+BAD_IDS = ["x", "0", "019abcde-0000-7000-8000-000000000000", "'; DROP TABLE memory;--", "%00", "%ED%A0%80", "a%2Fb", "中文", "0" * 4000]
+
+
+@pytest.mark.parametrize("bad", BAD_IDS, ids=lambda text: text[:12])
+@pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
+async def test_an_id_that_is_none_answers_like_an_unknown_one(client: httpx.AsyncClient, method: str, bad: str) -> None:
+    body: dict[str, Any] = {"json": {"content": "x"}} if method == "PATCH" else {}
+    unknown = await client.request(method, f"/v1/memories/{uuid4()}", **body)
+    answer = await client.request(method, f"/v1/memories/{quote(bad, safe='%')}", **body)
+    assert problem_of(answer, 404) == problem_of(unknown, 404)
+
+
+async def test_patch_changes_only_what_it_names_and_raises_the_version(client: httpx.AsyncClient, user: str) -> None:
+    before = await write(client, user, "the content", tags=["a"], category="c", metadata={"k": 1, "l": 2}, importance=0.9)
+    answer = await client.patch(f"/v1/memories/{before['id']}", json={"tags": ["b", "b"], "metadata": {"m": None}})
+    assert answer.status_code == 200, answer.text
+    after = answer.json()
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed <= {"tags", "metadata", "version", "updated_at", "index", "heat"}
+    assert (after["tags"], after["metadata"], after["version"]) == (["b"], {"m": None}, 2)
+    assert after["updated_at"] > before["updated_at"]
+    assert (await client.get(f"/v1/memories/{before['id']}")).json()["tags"] == ["b"]
+
+
+async def test_null_clears(client: httpx.AsyncClient, user: str) -> None:
+    memory = await write(
+        client, user, "full", tags=["a"], category="c", event_type="e", entities=["x"], outcome="success", metadata={"k": 1},
+        expires_at="2126-01-01T00:00:00Z", related_ids=[(await write(client, user, "other"))["id"]],
+    )  # fmt: skip
+    names = ("category", "event_type", "tags", "entities", "outcome", "expires_at", "related_ids", "metadata")
+    after = (await client.patch(f"/v1/memories/{memory['id']}", json=dict.fromkeys(names))).json()
+    assert [after[name] for name in names] == [None, None, [], [], None, None, [], {}]
+
+
+@pytest.mark.parametrize("name", ["content", "summary", "importance", "confidence", "occurred_at"])
+async def test_what_a_memory_can_not_be_without_can_not_be_cleared(client: httpx.AsyncClient, user: str, name: str) -> None:
+    memory = await write(client, user, "x")
+    problem_of(await client.patch(f"/v1/memories/{memory['id']}", json={name: None}), 422, name)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "body"), ({"kind": "semantic"}, "kind"), ({"user_id": "x"}, "user_id"), ({"version": 3}, "version"), ({"heat": 1}, "heat"),
+        ({"content": " "}, "content"), ({"tags": [""]}, "tags.0"), ({"confidence": 2}, "confidence"), ({"metadata": []}, "metadata"),
+        ({"expires_at": "x"}, "expires_at"), ({"related_ids": [str(uuid4())]}, "related_ids.0"), ({"state": "cold"}, "state"), ({"pinned": True}, "pinned"),
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_bad_patch_is_named_and_changes_nothing(client: httpx.AsyncClient, user: str, body: dict[str, Any], field: str) -> None:
+    memory = await write(client, user, "x")
+    problem_of(await client.patch(f"/v1/memories/{memory['id']}", json=body), 422, field)
+    assert (await client.get(f"/v1/memories/{memory['id']}")).json()["version"] == 1
+
+
+async def test_content_above_256_kib_is_413_in_a_patch_too(client: httpx.AsyncClient, user: str) -> None:
+    memory = await write(client, user, "x")
+    problem_of(await client.patch(f"/v1/memories/{memory['id']}", json={"content": "x" * 262_145}), 413)
+
+
+@pytest.mark.parametrize("shape", ["{}", '"{}"', 'W/"{}"', " {} "])
+async def test_if_match_takes_the_version_quoted_or_bare(client: httpx.AsyncClient, user: str, shape: str) -> None:
+    memory = await write(client, user, "x")
+    path, body = f"/v1/memories/{memory['id']}", {"category": "new"}
+    stale = await client.patch(path, json=body, headers={"If-Match": shape.format(2)})
+    assert problem_of(stale, 409)["code"] == "stale_version"
+    assert (await client.patch(path, json=body, headers={"If-Match": shape.format(1)})).json()["version"] == 2
+    problem_of(await client.patch(path, json=body, headers={"If-Match": shape.format(1)}), 409)
+
+
+@pytest.mark.parametrize("bad", ["abc", '""', "-1", "1.0", "²", "9" * 30])
+async def test_a_strange_if_match_is_named(client: httpx.AsyncClient, user: str, bad: str) -> None:
+    memory = await write(client, user, "x")
+    answer = await client.patch(f"/v1/memories/{memory['id']}", json={"category": "c"}, headers=[(b"If-Match", bad.encode())])
+    problem_of(answer, 422, "If-Match")
+
+
+async def test_parallel_patches_each_make_a_version(world: World, user: str) -> None:
+    import asyncio
+
+    memory = await write(world.client, user, "x")
+    path = f"/v1/memories/{memory['id']}"
+    answers = await asyncio.gather(*(world.client.patch(path, json={"category": f"c{n}"}) for n in range(12)))
+    assert sorted(a.json()["version"] for a in answers) == list(range(2, 14))
+    kept = await world.sql("SELECT version FROM memory_version WHERE memory_id = %s ORDER BY version", UUID(memory["id"]))
+    assert [row[0] for row in kept] == list(range(1, 13))
+
+
+async def test_new_text_is_found_and_the_old_text_no_more(client: httpx.AsyncClient, user: str) -> None:
+    memory = await write(client, user, "The flamingo stands in the kitchen", wait=True)
+    await client.patch(f"/v1/memories/{memory['id']}", json={"content": "A submarine waits in the harbour"})
+    await indexed(client, user)
+    for mode in ("vector", "keyword"):
+        assert await found(client, user, "submarine harbour", mode=mode) == ["A submarine waits in the harbour"]
+    assert await found(client, user, "flamingo", mode="keyword") == []
+    assert (await client.get(f"/v1/memories/{memory['id']}")).json()["summary"] == "A submarine waits in the harbour"
+
+
+async def test_a_version_keeps_what_the_memory_was(world: World, user: str) -> None:
+    memory = await write(world.client, user, "first text", metadata={"v": 1})
+    await world.client.patch(f"/v1/memories/{memory['id']}", json={"content": "second text"})
+    ((version, actor, cause, changes, snapshot),) = await world.sql(
+        "SELECT version, actor, cause, changes, snapshot FROM memory_version WHERE memory_id = %s", UUID(memory["id"])
+    )
+    assert (version, actor, cause) == (1, "local", "update")
+    assert changes["content"] == {"from": "first text", "to": "second text"}
+    assert (snapshot["content"], snapshot["metadata"]) == ("first text", {"v": 1})
+
+
+async def test_delete_is_204_then_404_and_leaves_nothing_behind(world: World, user: str) -> None:
+    memory = await write(world.client, user, "the platypus secret", wait=True)
+    path = f"/v1/memories/{memory['id']}"
+    await world.client.patch(path, json={"category": "animals"})
+    answer = await world.client.delete(path)
+    assert (answer.status_code, answer.content) == (204, b"")
+    for again in (await world.client.delete(path), await world.client.get(path), await world.client.patch(path, json={"category": "x"})):
+        problem_of(again, 404)
+    assert await listed(world.client, user) == []
+    for mode in ("vector", "keyword", "hybrid"):
+        assert await found(world.client, user, "platypus secret", mode=mode) == []
+    one = UUID(memory["id"])
+    assert await world.sql("SELECT 1 FROM memory_version WHERE memory_id = %s", one) == []
+    assert await world.sql("SELECT 1 FROM erased WHERE id = %s AND tenant = 'default'", one) == [(1,)]
+
+    async def applied() -> bool:
+        return not await world.sql("SELECT 1 FROM index_outbox WHERE memory_id = %s", one)
+
+    await until(applied)
+    assert await points_of(world, memory["id"]) == 0
+
+
+async def test_erasing_a_user_counts_and_can_be_repeated(world: World, user: str) -> None:
+    others = new_user("neighbour")
+    await write(world.client, others, "stays")
+    await write_many(world.client, user, ["a", "b", "c"], wait=True)
+    changed = await write(world.client, user, "d")
+    await world.client.patch(f"/v1/memories/{changed['id']}", json={"category": "x"})
+    task = await world.client.put("/v1/working-memory/t1", json={"user_id": user, "task_goal": "forget me"})
+    assert task.status_code == 200
+    await found(world.client, user, "a")
+    await world.runtime.retrieval_log.flush()
+    first = (await world.client.delete(f"/v1/users/{user}")).json()
+    assert first == {"user_id": user, "memories": 4, "versions": 1, "conflicts": 0, "experiences": 0, "retrievals": 1, "working_memory": 1} | {
+        "versions": first["versions"]
+    }
+    second = (await world.client.delete(f"/v1/users/{user}")).json()
+    assert set(second.values()) == {user, 0}
+    assert await listed(world.client, user) == []
+    problem_of(await world.client.get("/v1/working-memory/t1", params={"user_id": user}), 404)
+    assert len(await listed(world.client, others)) == 1
+    for table in ("memory", "memory_version", "retrieval_log"):
+        assert await world.sql(f"SELECT 1 FROM {table} WHERE user_id = %s", user) == []
+    assert await world.sql("SELECT count(*) FROM erased WHERE id = %s", UUID(changed["id"])) == [(1,)]
+
+    async def no_points() -> bool:
+        return await points_of(world, user, field="user_id") == 0
+
+    await until(no_points)
+
+
+async def points_of(world: World, value: str, field: str = "memory_id") -> int:
+    """Points in Qdrant, asked directly."""
+    async with httpx.AsyncClient(trust_env=False) as qdrant:
+        answer = await qdrant.post(
+            f"{world.settings.qdrant_url}/collections/{world.settings.qdrant_collection}/points/count",
+            json={"exact": True, "filter": {"must": [{"key": field, "match": {"value": value}}]}},
+        )
+    return int(answer.json()["result"]["count"])
