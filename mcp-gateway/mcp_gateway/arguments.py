@@ -76,7 +76,9 @@ def check_arguments(tool: str, declared: Sequence[Argument], given: Mapping[str,
     by_name = {argument.name: argument for argument in declared}
     unknown = [name for name in given if name not in by_name]
     if unknown:
-        raise BadArguments(f"{tool} has no argument {_names(unknown)}. Allowed: {', '.join(by_name)}. Call it again without it.")
+        raise BadArguments(
+            f"{tool} has no argument {_names(unknown)}. Allowed: {', '.join(by_name)}. Call it again without it."
+        )
     checked: dict[str, Json] = {}
     for argument in declared:
         value = given.get(argument.name)

@@ -61,7 +61,9 @@ class ServiceClient:
     async def aclose(self) -> None:
         await self._http.aclose()
 
-    async def read(self, caller: Caller, method: str, path: str, *, body: Json = None, params: Mapping[str, str] | None = None) -> Json:
+    async def read(
+        self, caller: Caller, method: str, path: str, *, body: Json = None, params: Mapping[str, str] | None = None
+    ) -> Json:
         """A request that changes nothing, so a broken connection is tried once more."""
         return await self._send_replayable(caller, method, path, body=body, params=params)
 
@@ -85,7 +87,9 @@ class ServiceClient:
     ) -> Json:
         for attempt in range(1, _REPLAY_ATTEMPTS + 1):
             try:
-                return await self._send_once(caller, method, path, body=body, params=params, idempotency_key=idempotency_key)
+                return await self._send_once(
+                    caller, method, path, body=body, params=params, idempotency_key=idempotency_key
+                )
             except NotSent:
                 if attempt > 1:  # the first attempt was sent: it may have arrived
                     raise Unanswered(timed_out=False) from None

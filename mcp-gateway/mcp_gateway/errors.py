@@ -19,11 +19,11 @@ class GatewayError(Exception):
     """Root of everything that the gateway raises itself."""
 
 
-class BadArguments(GatewayError):  # noqa: N818
+class BadArguments(GatewayError):
     """str(self) is a sentence for the caller."""
 
 
-class ServiceFailure(GatewayError):  # noqa: N818
+class ServiceFailure(GatewayError):
     """The service did not do what was asked, or it is not known."""
 
 

@@ -94,7 +94,9 @@ class Door:
         refusal = await self._security.validate_request(request, is_post=request.method == "POST")
         refusal = refusal or await self._check_key(request, request_id)
         if refusal is not None:
-            log_request(request_id=request_id, transport="http", method=request.method, status=f"http {refusal.status_code}")
+            log_request(
+                request_id=request_id, transport="http", method=request.method, status=f"http {refusal.status_code}"
+            )
             await refusal(scope, receive, send)
         elif request.method == "POST":
             await self._post(request, receive, send)
@@ -178,7 +180,9 @@ def _with_headers(send: Send, headers: dict[str, str]) -> Send:
 
 
 @contextlib.asynccontextmanager
-async def open_http_server(settings: GatewaySettings, tools: Sequence[Tool] = LISTED_TOOLS) -> AsyncIterator[uvicorn.Server]:
+async def open_http_server(
+    settings: GatewaySettings, tools: Sequence[Tool] = LISTED_TOOLS
+) -> AsyncIterator[uvicorn.Server]:
     """A uvicorn server, ready for `serve()`. Its host checks and shutdown limit are ours, not the SDK's defaults."""
     async with open_gateway(settings, tools) as gateway:
         config = uvicorn.Config(

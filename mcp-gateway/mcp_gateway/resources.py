@@ -57,7 +57,9 @@ class Address:
 
 def parse_uri(uri: str) -> Address:
     """Raises BadArguments for anything but the three kinds."""
-    refusal = BadArguments("This gateway has memory://memories/{id}, memory://working/{task_id} and memory://stats. Check the URI.")
+    refusal = BadArguments(
+        "This gateway has memory://memories/{id}, memory://working/{task_id} and memory://stats. Check the URI."
+    )
     try:
         parts = urlsplit(uri)
         name = unquote(parts.path.removeprefix("/"), errors="strict")
@@ -86,7 +88,9 @@ async def read_memory(service: ServiceClient, caller: Caller, address: Address, 
     return results.to_text(piece)
 
 
-async def read_working_memory(service: ServiceClient, caller: Caller, address: Address, user_id: str, bytes_max: int) -> str:
+async def read_working_memory(
+    service: ServiceClient, caller: Caller, address: Address, user_id: str, bytes_max: int
+) -> str:
     path = f"/v1/working-memory/{path_segment(address.name)}"
     state: Json = await service.read(caller, "GET", path, params={"user_id": user_id})
     return results.fit_document(state, bytes_max, "… [cut: the working memory is too long for one message]")

@@ -138,7 +138,9 @@ class _Handlers:
             raise MCPError(INVALID_PARAMS, f"There is no such tool. The tools are: {', '.join(self._gateway.tools)}.")
         try:
             arguments = check_arguments(tool.name, tool.arguments, params.arguments or {})
-            call = Call(arguments, self._caller(ctx), self._gateway.service, self._gateway.access, self._gateway.settings)
+            call = Call(
+                arguments, self._caller(ctx), self._gateway.service, self._gateway.access, self._gateway.settings
+            )
             answer = await tool.run(call)
         except BadArguments as problem:
             return _tool_error(str(problem))
@@ -147,7 +149,9 @@ class _Handlers:
         except Exception:
             # The service answered in a shape that the contract does not have.
             logger.exception("tool %s failed", tool.name)
-            unknown = "" if tool.effect is Effect.READ else " It is unknown whether it was saved. Search before retrying."
+            unknown = (
+                "" if tool.effect is Effect.READ else " It is unknown whether it was saved. Search before retrying."
+            )
             return _tool_error(f"The memory service gave an answer that the gateway does not understand.{unknown}")
         text = results.fit_document(answer, self._gateway.settings.gateway_result_bytes_max, "… [cut: too long]")
         return CallToolResult(content=[TextContent(type="text", text=text)])

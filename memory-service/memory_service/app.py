@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from time import monotonic
 from typing import Any
 
 from fastapi import FastAPI
@@ -18,8 +19,10 @@ from memory_service.api.problems import install
 from memory_service.bootstrap import Runtime, open_runtime
 from memory_service.errors import SetupRefused, StoreUnavailable
 from memory_service.settings import Settings
+from memory_service.stores.postgres import schema
 
 log = logging.getLogger(__name__)
+SCHEMA_POLL_S = 0.05
 DESCRIPTION = "Working, episodic and semantic memory for LLM agents, and lessons learned in hindsight."
 
 
@@ -56,12 +59,25 @@ def create_app(settings: Settings, **overrides: Any) -> FastAPI:
 async def checked_start(app: FastAPI, runtime: Runtime) -> None:
     """Raises SetupRefused, and leaves its text in app.state.refused, for what must not serve."""
     try:
+        await check_schema(runtime)
         await runtime.access.check_start(runtime.settings)
         with suppress(StoreUnavailable):  # Qdrant may come later; a wrong model may not
             await runtime.relay.prepare()
     except SetupRefused as error:
         app.state.refused = str(error)
         raise
+
+
+async def check_schema(runtime: Runtime) -> None:
+    """Wait while a migration that runs beside us finishes.  With Postgres down the rest is served all the same."""
+    deadline = monotonic() + runtime.tunables.limits.schema_wait_s
+    with suppress(StoreUnavailable):
+        while (found := await runtime.postgres.read(schema.revision)) != schema.REVISION:
+            if monotonic() > deadline:
+                raise SetupRefused(
+                    f"the database is at revision {found or 'none'}, this version needs {schema.REVISION}. Run: hindsight migrate"
+                )
+            await asyncio.sleep(SCHEMA_POLL_S)
 
 
 @asynccontextmanager

@@ -36,6 +36,7 @@ from memory_service.working.settings import Working
 from memory_service.write.contrasts import load_contrasts
 from memory_service.write.rules import load_summary_rules
 from memory_service.write.service import MemoryWriter
+from memory_service.write.similar import SimilarMemories
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +109,7 @@ async def open_runtime(
         relay = Relay(postgres, index, embedder, vocabulary, numbers.relay, working.erase_copies)
         retrieval_log = RetrievalLog(postgres, numbers.retrievals)
         lanes = Lanes(postgres, index, embedder, vocabulary, numbers.search, numbers.rank)
+        similar = SimilarMemories(postgres, index, embedder, vocabulary, contrasts, numbers.write, clock)
         curve = calibration_of(numbers, embedder.fingerprint.model)
         yield Runtime(
             settings=settings,
@@ -118,7 +120,7 @@ async def open_runtime(
             index=index,
             embedder=embedder,
             access=Access(postgres, numbers.limits, clock),
-            writer=MemoryWriter(postgres, index, embedder, vocabulary, rules, contrasts, numbers, clock, relay.nudge),
+            writer=MemoryWriter(postgres, similar, vocabulary, rules, numbers, clock, relay.nudge),
             reader=MemoryReader(postgres, clock, numbers.heat),
             recall=Recall(postgres, lanes, curve, numbers, clock, retrieval_log.note),
             working=working,

@@ -47,6 +47,7 @@ class Limits(Section):
     idempotency_lease_s: float
     auth_cache_s: float
     shutdown_s: float
+    schema_wait_s: float
 
 
 class Search(Section):
@@ -102,6 +103,7 @@ class Write(Section):
     default_importance: float
     default_confidence: float
     summary_chars_max: int
+    inline_chars_max: int
 
 
 class Relay(Section):

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from gateway_running import GatewayProcess, gateway_process, gateway_thread
 from gateway_stand_in import StandIn, running_stand_in
+
 from mcp_gateway.tools import ALL_TOOLS
 
 

@@ -28,8 +28,13 @@ CONTRACT: dict[tuple[str, str], str] = {
     ("POST", "/v1/tasks"): "user_id! goal! task_type constraints task_id agent_id session_id state max_tokens resume",
     ("POST", f"/v1/tasks/{ID}/advice"): "user_id! tool! arguments state",
     ("POST", f"/v1/tasks/{ID}/finish"): "user_id! outcome! result feedback",
-    ("POST", "/v1/experiences/query"): "user_id! state conditions semantic_query task_type tags limit min_confidence explain",
+    (
+        "POST",
+        "/v1/experiences/query",
+    ): "user_id! state conditions semantic_query task_type tags limit min_confidence explain",
     ("POST", "/v1/experiences/distill"): "user_id! trajectory! force",
     ("POST", f"/v1/experiences/{ID}/feedback"): "outcome! task_id",
 }
-KEYED_POSTS = re.compile(r"/v1/(memories|memories/[^/]+/feedback|working-memory/.*|tasks|tasks/.*/finish|experiences/.*)")
+KEYED_POSTS = re.compile(
+    r"/v1/(memories|memories/[^/]+/feedback|working-memory/.*|tasks|tasks/.*/finish|experiences/.*)"
+)

@@ -21,10 +21,11 @@ import httpx2
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ContentBlock, TextContent, TextResourceContents
+
 from mcp_gateway.http_transport import open_http_server
 from mcp_gateway.settings import GatewaySettings
 from mcp_gateway.tools.tool import Tool
-from mcp_types import ContentBlock, TextContent, TextResourceContents
 
 START_SECONDS_MAX = 20.0
 
@@ -56,7 +57,9 @@ def gateway_process(service_url: str, log: Path, **variables: str) -> Iterator[G
     port = free_port()
     environment = clean_environment(HINDSIGHT_SERVICE_URL=service_url, HINDSIGHT_GATEWAY_PORT=str(port), **variables)
     with log.open("wb") as stderr:
-        process = subprocess.Popen([sys.executable, "-m", "mcp_gateway", "http"], env=environment, stdout=subprocess.PIPE, stderr=stderr)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mcp_gateway", "http"], env=environment, stdout=subprocess.PIPE, stderr=stderr
+        )
     try:
         wait_until_healthy(f"http://127.0.0.1:{port}", process)
         yield GatewayProcess(process, f"http://127.0.0.1:{port}/mcp", log)

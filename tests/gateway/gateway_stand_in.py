@@ -61,7 +61,9 @@ class Drip:
 Behaviour = Answer | Silence | BrokenConnection | Drip
 
 
-def problem(status: int, code: str, detail: str = "", fields: tuple[tuple[str, str], ...] = (), *, retry_after: str = "") -> Answer:
+def problem(
+    status: int, code: str, detail: str = "", fields: tuple[tuple[str, str], ...] = (), *, retry_after: str = ""
+) -> Answer:
     body = {
         "type": f"urn:hindsight:problem:{code}",
         "title": code,
@@ -70,7 +72,11 @@ def problem(status: int, code: str, detail: str = "", fields: tuple[tuple[str, s
         "code": code,
         "errors": [{"field": name, "message": message} for name, message in fields],
     }
-    return Answer(status, body, {"Content-Type": "application/problem+json"} | ({"Retry-After": retry_after} if retry_after else {}))
+    return Answer(
+        status,
+        body,
+        {"Content-Type": "application/problem+json"} | ({"Retry-After": retry_after} if retry_after else {}),
+    )
 
 
 class StandIn:
@@ -161,17 +167,23 @@ class StandIn:
         return {
             "GET /v1/keys/self": self._key_self,
             "GET /v1/memories": lambda seen: problem(422, "invalid", fields=(("user_id", "is required"),)),
-            "GET /v1/stats": lambda seen: Answer(200, {"memories": len(self.memories), "user_id": seen.query.get("user_id")}),
+            "GET /v1/stats": lambda seen: Answer(
+                200, {"memories": len(self.memories), "user_id": seen.query.get("user_id")}
+            ),
             "POST /v1/memories": self._write,
             "POST /v1/memories/search": self._search,
             f"GET /v1/memories/{ID}": self._get,
             f"PATCH /v1/memories/{ID}": self._patch,
             f"DELETE /v1/memories/{ID}": self._delete,
             f"POST /v1/memories/{ID}/feedback": lambda seen, i: (
-                Answer(200, {"memory": self.memories[i] | {"heat": 1.1}}) if i in self.memories else problem(404, "not_found")
+                Answer(200, {"memory": self.memories[i] | {"heat": 1.1}})
+                if i in self.memories
+                else problem(404, "not_found")
             ),
             f"POST /v1/experiences/{ID}/feedback": lambda seen, i: (
-                Answer(200, {"experience": {"id": i, "confidence": 0.85}}) if i == "lesson" else problem(404, "not_found")
+                Answer(200, {"experience": {"id": i, "confidence": 0.85}})
+                if i == "lesson"
+                else problem(404, "not_found")
             ),
             "POST /v1/experiences/query": lambda seen: Answer(200, {"results": []}),
             "POST /v1/experiences/distill": lambda seen: Answer(200, {"review": {"steps": 1}, "experiences": []}),
@@ -195,7 +207,9 @@ class StandIn:
     def _write(self, seen: Seen) -> Answer:
         fields = dict(seen.body)
         kind = fields.pop("kind", "auto")
-        memory = self.add_memory(fields.pop("content"), fields.pop("user_id"), kind=None if kind == "auto" else kind, **fields)
+        memory = self.add_memory(
+            fields.pop("content"), fields.pop("user_id"), kind=None if kind == "auto" else kind, **fields
+        )
         return Answer(201, {"status": "created", "memory": memory})
 
     def _search(self, seen: Seen) -> Answer:

@@ -11,6 +11,7 @@ from gateway_running import GatewayProcess, call, call_error, http_client
 from gateway_stand_in import StandIn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from mcp_gateway.arguments import check_arguments
 from mcp_gateway.errors import BadArguments
 from mcp_gateway.surrogates import neutralise
@@ -121,7 +122,9 @@ def tool_call(text: bytes, protocol: str) -> bytes:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize("text", [b"half \\ud83d pair", b"\\uDE00", b"\\ud83d\\ud83d\\ude00"])
-async def test_half_a_surrogate_pair_is_refused_by_name(text: bytes, protocol: str, gateway: GatewayProcess, service: StandIn) -> None:
+async def test_half_a_surrogate_pair_is_refused_by_name(
+    text: bytes, protocol: str, gateway: GatewayProcess, service: StandIn
+) -> None:
     modern = {"mcp-method": "tools/call", "mcp-name": "memory_write"} if protocol == "2026-07-28" else {}
     headers = {"mcp-protocol-version": protocol} | modern
     response = await post(gateway.url, tool_call(text, protocol), **headers)

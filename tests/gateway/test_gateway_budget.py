@@ -11,6 +11,7 @@ from gateway_running import call, call_error, http_client, read
 from gateway_stand_in import StandIn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from mcp_gateway import cursors
 from mcp_gateway.errors import BadArguments
 from mcp_gateway.results import fit_hits, to_text
@@ -50,7 +51,9 @@ async def test_one_huge_memory_stays_below_the_limit_on_the_wire(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
-async def test_a_hundred_long_chinese_hits_stay_below_the_limit(protocol: str, full_gateway_url: str, service: StandIn) -> None:
+async def test_a_hundred_long_chinese_hits_stay_below_the_limit(
+    protocol: str, full_gateway_url: str, service: StandIn
+) -> None:
     for number in range(100):
         service.add_memory(f"{number} " + HUGE_CHINESE[:3000], tags=["标签"], metadata={"备注": "中" * 100})
     assert len(await raw_search(full_gateway_url, protocol, {"query": "x", "top_k": 100})) < BYTES_MAX
@@ -111,7 +114,9 @@ async def test_the_resource_has_a_huge_memory_whole(mode: str, full_gateway_url:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_memory_beyond_the_clients_largest_message_comes_in_pieces(mode: str, full_gateway_url: str, service: StandIn) -> None:
+async def test_a_memory_beyond_the_clients_largest_message_comes_in_pieces(
+    mode: str, full_gateway_url: str, service: StandIn
+) -> None:
     content = "\x01\x02" * 130_000  # six bytes a character in JSON, seven on the wire
     uri = f"memory://memories/{service.add_memory(content)['id']}"
     text = ""

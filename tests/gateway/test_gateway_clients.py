@@ -36,7 +36,9 @@ def test_the_page_has_configurations_for_both_transports() -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 @pytest.mark.parametrize("server", [server for server in servers() if "command" in server])
-async def test_stdio_configurations_connect(server: dict[str, Any], mode: str, service: StandIn, service_url: str) -> None:
+async def test_stdio_configurations_connect(
+    server: dict[str, Any], mode: str, service: StandIn, service_url: str
+) -> None:
     service.keys = {KEY: None}
     parameters = StdioServerParameters(
         command=str(EXECUTABLES / server["command"]),
@@ -51,7 +53,9 @@ async def test_stdio_configurations_connect(server: dict[str, Any], mode: str, s
 @pytest.mark.asyncio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 @pytest.mark.parametrize("server", [server for server in servers() if "url" in server])
-async def test_http_configurations_connect(server: dict[str, Any], mode: str, gateway: GatewayProcess, service: StandIn) -> None:
+async def test_http_configurations_connect(
+    server: dict[str, Any], mode: str, gateway: GatewayProcess, service: StandIn
+) -> None:
     service.keys = {KEY: None}
     assert server["url"] == "http://127.0.0.1:8080/mcp"
     async with http_client(gateway.url, mode, **server["headers"]) as client:
@@ -78,5 +82,13 @@ async def test_the_python_example_and_the_curl_line_run(gateway: GatewayProcess,
 
 def test_every_setting_of_the_gateway_that_users_need_is_on_the_page() -> None:
     text = PAGE.read_text()
-    for name in ("SERVICE_URL", "USER_ID", "API_KEY", "GATEWAY_HOST", "GATEWAY_PORT", "ALLOWED_HOSTS", "ALLOWED_ORIGINS"):
+    for name in (
+        "SERVICE_URL",
+        "USER_ID",
+        "API_KEY",
+        "GATEWAY_HOST",
+        "GATEWAY_PORT",
+        "ALLOWED_HOSTS",
+        "ALLOWED_ORIGINS",
+    ):
         assert f"HINDSIGHT_{name}" in text

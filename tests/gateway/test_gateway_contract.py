@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from gateway_running import http_client
 from gateway_stand_in import Seen, StandIn
+
 from mcp_gateway.tools import ALL_TOOLS, LISTED_TOOLS
 
 CALLS: dict[str, dict[str, Any]] = {
@@ -142,7 +143,9 @@ async def sent_by(tool: str, url: str, service: StandIn) -> list[Seen]:
     service.working["i"] = {"facts": [], "steps": []}
     async with http_client(url) as client:
         await client.call_tool(tool, CALLS[tool])
-    return [seen for seen in service.seen if seen.path not in ("/v1/keys/self", "/v1/memories") or seen.method == "POST"]
+    return [
+        seen for seen in service.seen if seen.path not in ("/v1/keys/self", "/v1/memories") or seen.method == "POST"
+    ]
 
 
 def test_every_argument_of_every_tool_is_in_the_calls_below() -> None:
@@ -162,7 +165,9 @@ async def test_every_argument_reaches_the_service(tool: str, full_gateway_url: s
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("tool", [tool.name for tool in LISTED_TOOLS])
-async def test_what_a_listed_tool_sends_is_in_the_services_openapi(tool: str, full_gateway_url: str, service: StandIn) -> None:
+async def test_what_a_listed_tool_sends_is_in_the_services_openapi(
+    tool: str, full_gateway_url: str, service: StandIn
+) -> None:
     openapi = service_openapi()
     for seen in await sent_by(tool, full_gateway_url, service):
         operation = operation_for(openapi, seen)

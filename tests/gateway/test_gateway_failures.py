@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from gateway_running import call, call_error, free_port, gateway_process, gateway_thread, http_client
 from gateway_stand_in import Answer, BrokenConnection, Drip, Silence, StandIn, problem
+
 from mcp_gateway.tools import ALL_TOOLS
 
 pytestmark = pytest.mark.asyncio
@@ -26,11 +27,20 @@ UNKNOWN = "It is unknown whether it was saved. Search before retrying."
         (problem(409, "running", retry_after="3"), f"still running. {UNKNOWN} Wait 3 s first."),
         (problem(410, "erased"), "Nothing was saved. This id was erased for good"),
         (problem(413, "too_large"), "Nothing was saved. It is too large: content may have at most 256 KiB."),
-        (problem(422, "invalid", fields=(("content", "must not be blank"),)), "Nothing was saved. content: must not be blank."),
-        (problem(422, "invalid", fields=(("kind", "is odd"), ("metadata.a.b", "is NaN"))), "memory_type: is odd. metadata.a.b: is NaN."),
+        (
+            problem(422, "invalid", fields=(("content", "must not be blank"),)),
+            "Nothing was saved. content: must not be blank.",
+        ),
+        (
+            problem(422, "invalid", fields=(("kind", "is odd"), ("metadata.a.b", "is NaN"))),
+            "memory_type: is odd. metadata.a.b: is NaN.",
+        ),
         (problem(429, "rate", retry_after="17"), "Nothing was saved. Too many requests. Wait 17 s, then try again."),
         (problem(429, "rate", retry_after="soon"), "Wait a little, then try again."),
-        (problem(503, "store_down", "Postgres is down"), "Nothing was saved. A store that the memory service needs is down."),
+        (
+            problem(503, "store_down", "Postgres is down"),
+            "Nothing was saved. A store that the memory service needs is down.",
+        ),
         (problem(500, "internal"), UNKNOWN),
         (Answer(502, "<html>bad gateway</html>"), UNKNOWN),
         (Answer(418, {"detail": "teapot"}), "Nothing was saved. The memory service refused it (HTTP 418). teapot."),
@@ -74,7 +84,9 @@ async def test_no_address_and_no_stack_gets_out(full_gateway_url: str, service: 
         ("memory_search", {"query": "x"}, "The memory service is not reachable."),
     ],
 )
-async def test_a_service_that_is_away_changed_nothing(tool: str, arguments: dict[str, str], nothing: str, tmp_path: Path) -> None:
+async def test_a_service_that_is_away_changed_nothing(
+    tool: str, arguments: dict[str, str], nothing: str, tmp_path: Path
+) -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
     with gateway_thread(nobody, ALL_TOOLS) as url:
         async with http_client(url) as client:
@@ -85,7 +97,9 @@ async def test_a_service_that_is_away_changed_nothing(tool: str, arguments: dict
 
 
 @pytest.mark.parametrize("fault", [Silence(), Drip()])
-async def test_a_write_without_an_answer_in_time_is_unknown(fault: Silence | Drip, service: StandIn, service_url: str) -> None:
+async def test_a_write_without_an_answer_in_time_is_unknown(
+    fault: Silence | Drip, service: StandIn, service_url: str
+) -> None:
     service.misbehave("POST", "/v1/memories", fault)
     with gateway_thread(service_url, ALL_TOOLS, gateway_upstream_timeout_seconds=0.5) as url:
         async with http_client(url) as client:
@@ -98,7 +112,9 @@ async def test_a_write_without_an_answer_in_time_is_unknown(fault: Silence | Dri
 
 
 async def test_a_broken_connection_is_retried_once_with_the_same_key(full_gateway_url: str, service: StandIn) -> None:
-    service.misbehave("POST", "/v1/memories", BrokenConnection(), Answer(201, {"status": "created", "memory": {"id": "1"}}))
+    service.misbehave(
+        "POST", "/v1/memories", BrokenConnection(), Answer(201, {"status": "created", "memory": {"id": "1"}})
+    )
     async with http_client(full_gateway_url) as client:
         assert (await call(client, "memory_write", {"content": "x"}))["id"] == "1"
     first, second = service.requests("POST", "/v1/memories")
@@ -115,7 +131,9 @@ async def test_a_connection_that_stays_broken_is_unknown(full_gateway_url: str, 
 
 
 @pytest.mark.parametrize(("method", "tool"), [("PATCH", "memory_update"), ("DELETE", "memory_delete")])
-async def test_what_has_no_idempotency_key_is_never_retried(method: str, tool: str, full_gateway_url: str, service: StandIn) -> None:
+async def test_what_has_no_idempotency_key_is_never_retried(
+    method: str, tool: str, full_gateway_url: str, service: StandIn
+) -> None:
     memory = service.add_memory("x")
     service.misbehave(method, ".*", BrokenConnection())
     async with http_client(full_gateway_url) as client:

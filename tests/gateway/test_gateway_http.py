@@ -14,6 +14,7 @@ import httpx
 import pytest
 from gateway_running import GatewayProcess, call, call_error, gateway_process, gateway_thread, http_client
 from gateway_stand_in import Silence, StandIn
+
 from mcp_gateway.settings import GatewaySettings
 from mcp_gateway.tools import ALL_TOOLS
 
@@ -98,7 +99,9 @@ async def test_a_needed_key_is_asked_for_with_401(gateway: GatewayProcess, servi
         assert (await client.get(gateway.url, headers=STANDARD)).status_code == 401
 
 
-async def test_a_needed_key_is_asked_for_also_by_a_service_without_keys_self(gateway: GatewayProcess, service: StandIn) -> None:
+async def test_a_needed_key_is_asked_for_also_by_a_service_without_keys_self(
+    gateway: GatewayProcess, service: StandIn
+) -> None:
     service.has_key_self = False
     assert (await initialize(gateway.url)).status_code == 200
     service.keys = {"good": None}
@@ -130,14 +133,18 @@ async def test_the_gateways_own_key_is_never_lent_to_http_callers(service: Stand
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 200, "\"'<>"])
-async def test_a_request_id_that_could_forge_a_log_line_is_replaced(given: str, gateway: GatewayProcess, service: StandIn) -> None:
+async def test_a_request_id_that_could_forge_a_log_line_is_replaced(
+    given: str, gateway: GatewayProcess, service: StandIn
+) -> None:
     used = (await initialize(gateway.url, **{"x-request-id": given})).headers["x-request-id"]
     assert used != given
     assert len(used) == 32
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_cancelling_a_call_closes_the_request_to_the_service(mode: str, service: StandIn, service_url: str) -> None:
+async def test_cancelling_a_call_closes_the_request_to_the_service(
+    mode: str, service: StandIn, service_url: str
+) -> None:
     silence = Silence()
     service.misbehave("POST", ".*/search", silence)
     with gateway_thread(service_url, ALL_TOOLS) as url:
@@ -172,7 +179,11 @@ async def test_nobody_can_cancel_the_call_of_another_session(service: StandIn, s
             async with httpx.AsyncClient(trust_env=False) as stranger:
                 for session in ({}, {"mcp-session-id": "guess"}):
                     for number in range(10):
-                        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
+                        cancel = {
+                            "jsonrpc": "2.0",
+                            "method": "notifications/cancelled",
+                            "params": {"requestId": number},
+                        }
                         await stranger.post(url, json=cancel, headers=STANDARD | session)
             assert not silence.closed.wait(0.3)
             group.cancel_scope.cancel()
@@ -192,7 +203,10 @@ async def test_a_signal_ends_the_process_within_five_seconds_with_open_streams(
     silence = Silence()
     service.misbehave("POST", ".*/search", silence)
     with gateway_process(service_url, tmp_path / "log") as gateway:
-        async with httpx.AsyncClient(trust_env=False) as client, client.stream("GET", gateway.url, headers=STANDARD) as stream:
+        async with (
+            httpx.AsyncClient(trust_env=False) as client,
+            client.stream("GET", gateway.url, headers=STANDARD) as stream,
+        ):
             assert stream.headers["content-type"].startswith("text/event-stream")
             calling = asyncio.create_task(hang(gateway, mode))
             assert await asyncio.to_thread(silence.started.wait, 5)
@@ -207,10 +221,14 @@ async def test_a_signal_ends_the_process_within_five_seconds_with_open_streams(
         assert not [line for line in gateway.log_lines() if line["level"] == "critical"]
 
 
-async def test_one_line_is_logged_per_request_without_contents_or_keys(service: StandIn, service_url: str, tmp_path: Path) -> None:
+async def test_one_line_is_logged_per_request_without_contents_or_keys(
+    service: StandIn, service_url: str, tmp_path: Path
+) -> None:
     service.keys = {"very-secret-key": None}
     with gateway_process(service_url, tmp_path / "log") as gateway:
-        async with http_client(gateway.url, authorization="Bearer very-secret-key", **{"x-request-id": "r-9"}) as client:
+        async with http_client(
+            gateway.url, authorization="Bearer very-secret-key", **{"x-request-id": "r-9"}
+        ) as client:
             await call(client, "memory_write", {"content": "private words", "metadata": {"private": "words"}})
             await call_error(client, "memory_search", {"query": "private words", "private": 1})
         await initialize(gateway.url)
@@ -221,7 +239,10 @@ async def test_one_line_is_logged_per_request_without_contents_or_keys(service: 
     assert "private" not in text
     assert "secret" not in text
     calls = [line for line in lines if line.get("method") == "tools/call"]
-    assert [(line["tool"], line["status"]) for line in calls] == [("memory_write", "ok"), ("memory_search", "tool_error")]
+    assert [(line["tool"], line["status"]) for line in calls] == [
+        ("memory_write", "ok"),
+        ("memory_search", "tool_error"),
+    ]
     assert {line["request_id"] for line in calls} == {"r-9"}
     assert all(line["duration_ms"] >= 0 for line in calls)
     assert lines[-1]["status"] == "http 401"

@@ -10,6 +10,7 @@ import pytest
 from gateway_running import GatewayProcess, http_client, stdio_client, text_of
 from gateway_stand_in import StandIn
 from mcp.client import Client
+
 from mcp_gateway.arguments import input_schema
 from mcp_gateway.tools import ALL_TOOLS, LISTED_TOOLS
 
@@ -55,8 +56,14 @@ async def test_every_transport_and_protocol_lists_the_same(
         assert [tool.name for tool in (await client.list_tools()).tools] == LISTED
         assert [resource.uri for resource in (await client.list_resources()).resources] == ["memory://stats"]
         templates = (await client.list_resource_templates()).resource_templates
-        assert [template.uri_template for template in templates] == ["memory://memories/{id}", "memory://working/{task_id}"]
-        assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["recall_before_task", "save_lessons"]
+        assert [template.uri_template for template in templates] == [
+            "memory://memories/{id}",
+            "memory://working/{task_id}",
+        ]
+        assert [prompt.name for prompt in (await client.list_prompts()).prompts] == [
+            "recall_before_task",
+            "save_lessons",
+        ]
 
 
 def test_arguments_and_defaults_are_those_of_the_contract() -> None:

@@ -73,7 +73,11 @@ async def test_memory_write_maps_every_argument_and_reports_the_id(full_gateway_
         }
         answer = await call(client, "memory_write", arguments)
     sent = service.only("POST", "/v1/memories")
-    assert sent.body == {**{k: v for k, v in arguments.items() if k != "memory_type"}, "kind": "semantic", "user_id": "ana"}
+    assert sent.body == {
+        **{k: v for k, v in arguments.items() if k != "memory_type"},
+        "kind": "semantic",
+        "user_id": "ana",
+    }
     assert answer["status"] == "created"
     assert answer["id"] in service.memories
 
@@ -153,7 +157,9 @@ async def test_memory_feedback_goes_to_the_memory(full_gateway_url: str, service
     assert answer["heat"] == 1.1
 
 
-async def test_memory_feedback_goes_to_the_experience_when_there_is_no_such_memory(full_gateway_url: str, service: StandIn) -> None:
+async def test_memory_feedback_goes_to_the_experience_when_there_is_no_such_memory(
+    full_gateway_url: str, service: StandIn
+) -> None:
     async with http_client(full_gateway_url) as client:
         answer = await call(client, "memory_feedback", {"id": "lesson", "outcome": "success", "note": "fine"})
         advice = await call_error(client, "memory_feedback", {"id": "lesson", "outcome": "irrelevant"})
@@ -187,7 +193,9 @@ async def test_task_note_patches_and_adds_a_step(full_gateway_url: str, service:
 
 
 @pytest.mark.parametrize("note", [{"fact": "f"}, {"tool": "psql"}])
-async def test_task_note_with_one_part_sends_one_request(note: dict[str, str], full_gateway_url: str, service: StandIn) -> None:
+async def test_task_note_with_one_part_sends_one_request(
+    note: dict[str, str], full_gateway_url: str, service: StandIn
+) -> None:
     service.working["t"] = {"facts": [], "steps": []}
     async with http_client(full_gateway_url) as client:
         await call(client, "task_note", {"task_id": "t", **note})
@@ -202,7 +210,9 @@ async def test_the_first_note_makes_the_working_memory(full_gateway_url: str, se
     assert len(service.requests("PUT", ".*")) == 1
 
 
-async def test_task_note_without_a_note_or_with_a_stray_result_is_explained(full_gateway_url: str, service: StandIn) -> None:
+async def test_task_note_without_a_note_or_with_a_stray_result_is_explained(
+    full_gateway_url: str, service: StandIn
+) -> None:
     async with http_client(full_gateway_url) as client:
         assert "pass fact, todo, done, variable or tool" in await call_error(client, "task_note", {"task_id": "t"})
         stray = await call_error(client, "task_note", {"task_id": "t", "fact": "f", "result": "r"})
@@ -239,7 +249,9 @@ async def test_resources_read_the_service(full_gateway_url: str, service: StandI
     assert service.only("GET", "/v1/working-memory/a%2Fb").query == {"user_id": "ana"}
 
 
-async def test_the_user_comes_from_the_argument_then_the_setting_then_the_key(service: StandIn, service_url: str) -> None:
+async def test_the_user_comes_from_the_argument_then_the_setting_then_the_key(
+    service: StandIn, service_url: str
+) -> None:
     service.keys = {"bound": "carol", "free": None}
     async with stdio_client(service_url, HINDSIGHT_API_KEY="bound", HINDSIGHT_USER_ID="ana") as client:
         await call(client, "memory_write", {"content": "1", "user_id": "bob"})

@@ -47,7 +47,9 @@ def converse(service_url: str, *lines: bytes | dict[str, Any]) -> list[dict[str,
     return [json.loads(line) for line in stdout.splitlines()]
 
 
-def test_stdout_is_json_rpc_only_and_requests_before_the_end_of_input_are_answered(service: StandIn, service_url: str) -> None:
+def test_stdout_is_json_rpc_only_and_requests_before_the_end_of_input_are_answered(
+    service: StandIn, service_url: str
+) -> None:
     answers = converse(
         service_url,
         {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
@@ -129,7 +131,9 @@ def test_initialize_answers_within_two_seconds_of_a_started_process_with_the_ser
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_cancelling_a_call_closes_the_request_to_the_service(mode: str, service: StandIn, service_url: str) -> None:
+async def test_cancelling_a_call_closes_the_request_to_the_service(
+    mode: str, service: StandIn, service_url: str
+) -> None:
     silence = Silence()
     service.misbehave("POST", ".*/search", silence)
     async with stdio_client(service_url, mode) as client:

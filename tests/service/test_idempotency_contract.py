@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from memory_service.stores.postgres.pool import Postgres
 from service_running import Backends, World, listed, new_user, numbers, problem_of, serving, until
 
 
@@ -136,20 +135,19 @@ async def test_a_long_first_request_keeps_its_claim_and_a_taken_over_one_can_not
     settings, headers, user = backends.new_settings(), key(), new_user()
     quick = numbers(settings, limits={"idempotency_lease_s": 0.3})
     async with serving(settings, tunables=quick) as world:
-        original, gate = Postgres.transaction, asyncio.Event()
+        original, gate = world.runtime.postgres.transaction, asyncio.Event()
         claimed = 0
 
-        async def held(self: Postgres, work: Any) -> Any:
+        async def held(work: Any) -> Any:
             nonlocal claimed
             claimed += 1
             if claimed == 2:  # the write of the first request, after its claim
                 await gate.wait()
-            return await original(self, work)
+            return await original(work)
 
-        world.runtime.relay.state.ready = False
         monkeypatch.setattr(world.runtime.relay, "step", lambda: asyncio.sleep(60))
         await asyncio.sleep(1.2)  # the relay's own transactions are over
-        monkeypatch.setattr(Postgres, "transaction", held)
+        monkeypatch.setattr(world.runtime.postgres, "transaction", held)
         first = asyncio.create_task(world.client.post("/v1/memories", json=body_of(user), headers=headers))
         await asyncio.sleep(1.0)  # three leases long
         assert claimed == 2

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
+
 from local_stack import ports, redis
 from local_stack.home import Home, open_home
 from local_stack.processes import Child, spawn, wait_ready
@@ -30,7 +32,6 @@ from memory_service.stores.redis import TaskKey, WorkingStore, open_redis, ping
 from memory_service.working.items import Fact, Patch, PendingItem, Step
 from memory_service.working.service import RepeatableRequest, WorkingMemory
 from memory_service.working.settings import Working
-from redis.asyncio import Redis
 
 SETTINGS = load_tunables(load_settings()).section("working", Working)
 WRITER = Caller("acme", "writer")

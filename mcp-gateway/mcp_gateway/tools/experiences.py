@@ -61,7 +61,9 @@ memory_distill = Tool(
     ),
     arguments=(
         Argument("goal", "string", "What the run was to achieve.", required=True),
-        Argument("outcome", "string", "How it ended.", required=True, choices=("success", "failure", "detour", "aborted")),
+        Argument(
+            "outcome", "string", "How it ended.", required=True, choices=("success", "failure", "detour", "aborted")
+        ),
         Argument(
             "steps",
             "object list",

@@ -80,7 +80,9 @@ async def _delete(call: Call) -> Json:
 async def _feedback(call: Call) -> Json:
     segment, outcome = _memory_segment(call), call.get("outcome")
     try:
-        answer = await call.service.write(call.caller, f"/v1/memories/{segment}/feedback", call.picked("outcome", "note"))
+        answer = await call.service.write(
+            call.caller, f"/v1/memories/{segment}/feedback", call.picked("outcome", "note")
+        )
         return {"status": "recorded", "id": call.get("id"), **_moved(answer)}
     except Refused as refusal:
         # The id may be an experience's; those know success and failure only.
@@ -231,6 +233,8 @@ memory_feedback = Tool(
     ),
     effect=Effect.SAVE,
     run=_feedback,
-    missing=("There is no memory or experience with this id. If it is an experience, the outcome must be success or failure."),
+    missing=(
+        "There is no memory or experience with this id. If it is an experience, the outcome must be success or failure."
+    ),
     idempotent=True,
 )

@@ -142,7 +142,9 @@ task_note = Tool(
         Argument("variable", "object", 'Values to keep, merged by name, e.g. {"port": 5433}.'),
         Argument("tool", "string", "Name of a tool that was called."),
         Argument("arguments", "object", "The arguments it was called with."),
-        Argument("status", "string", "How the call went; left out: error if 'error' is given.", choices=("success", "error")),
+        Argument(
+            "status", "string", "How the call went; left out: error if 'error' is given.", choices=("success", "error")
+        ),
         Argument("result", "string", "What it returned, shortened."),
         Argument("error", "string", "Its error message."),
         USER_ID,

@@ -15,7 +15,9 @@ from mcp_gateway.client import Caller, Json, ServiceClient
 from mcp_gateway.errors import BadArguments
 from mcp_gateway.settings import GatewaySettings
 
-USER_ID = Argument("user_id", "string", "Whose memories. Leave it out: the default is set by the gateway or bound to the API key.")
+USER_ID = Argument(
+    "user_id", "string", "Whose memories. Leave it out: the default is set by the gateway or bound to the API key."
+)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from memory_service.api.body import text_problem
 from memory_service.errors import FieldError, InvalidFields
 
 REF = "#/components/schemas/{model}"
+MODEL = "x-model"  # a note for install_openapi; it does not reach the page
 
 
 class ContractRoute(APIRoute):
@@ -43,7 +44,7 @@ def takes(model: type[BaseModel], description: str = "") -> dict[str, Any]:
             "description": description,
             "content": {"application/json": {"schema": schema}},
         },
-        "x-model": model,
+        MODEL: model,
     }
 
 
@@ -52,10 +53,10 @@ def install_openapi(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            models = {
-                r.openapi_extra.pop("x-model") for r in _routes(app) if r.openapi_extra and "x-model" in r.openapi_extra
-            }
+            models = {r.openapi_extra[MODEL] for r in _routes(app) if MODEL in (r.openapi_extra or {})}
             page = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            for operation in (o for path in page["paths"].values() for o in path.values()):
+                operation.pop(MODEL, None)
             ordered = sorted(models, key=lambda m: str(m.__name__))
             _, definitions = models_json_schema([(m, "validation") for m in ordered], ref_template=REF)
             page.setdefault("components", {}).setdefault("schemas", {}).update(definitions.get("$defs", {}))

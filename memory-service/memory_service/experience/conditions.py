@@ -15,7 +15,8 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as part
 from typing import Any, Literal, cast, get_args
 
 import orjson
@@ -34,6 +35,7 @@ ORDERED: tuple[Operator, ...] = ("gt", "gte", "lt", "lte")
 LISTED: tuple[Operator, ...] = ("in", "nin")
 # Operators that compare whole values, where another offset is only another spelling.  The rest reads the text itself.
 BY_VALUE: tuple[Operator, ...] = ("eq", "ne", *LISTED, *ORDERED)
+LIST_INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)  # of a field's name where the state has a list
 HASH_VERSION = "conditions-1"  # stored hashes depend on every rule of this module
 ERRORS_MAX = 20
 NODES_MAX = 1_000_000  # not a limit: value_bytes_max bounds a condition's value before
@@ -47,11 +49,11 @@ class Condition:
     contains and not_contains, a set of keys for in and nin, a number, text or instant for gt, gte, lt and lte, else the value.
     """
 
-    field: str = field(compare=False)
-    operator: Operator = field(compare=False)
-    value: Any = field(compare=False)
+    field: str = part(compare=False)
+    operator: Operator = part(compare=False)
+    value: Any = part(compare=False)
     canonical: bytes
-    target: Any = field(compare=False, repr=False)
+    target: Any = part(compare=False, repr=False)
 
     def as_json(self) -> dict[str, Any]:
         return {"field": self.field, "operator": self.operator, "value": self.value}
@@ -176,6 +178,3 @@ def _target(operator: Operator, value: Any, limits: ConditionLimits) -> Any:
     if operator in ORDERED and isinstance(value, str):
         return instant(value) or value
     return value
-
-
-LIST_INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)  # of a field's name where the state has a list

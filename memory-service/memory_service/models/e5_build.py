@@ -27,7 +27,9 @@ GRAPH_VERSION = 1
 """Raise it whenever `e5_onnx.py` or `e5_tokenizer.py` changes what it makes: models built before are then built anew."""
 
 _FOLDER = f"multilingual-e5-small-q4-{WEIGHTS_SHA256[:12]}-v{GRAPH_VERSION}"
-_MODEL, _VOCABULARY, _MANIFEST, _LOCK = "model.onnx", "vocabulary.json", "manifest.json", ".build.lock"
+_MODEL, _WEIGHTS, _VOCABULARY = "model.onnx", "weights.bin", "vocabulary.json"
+_CHECKED = (_MODEL, _WEIGHTS, _VOCABULARY)
+_MANIFEST, _LOCK = "manifest.json", ".build.lock"
 _BUILDING = ".building-"
 _LOCK_POLL_S = 0.2
 
@@ -74,7 +76,7 @@ def _whole(folder: Path) -> bool:
     try:
         manifest = orjson.loads((folder / _MANIFEST).read_bytes())
         return isinstance(manifest, dict) and manifest.get("sha256") == {
-            name: _sha256(folder / name) for name in (_MODEL, _VOCABULARY)
+            name: _sha256(folder / name) for name in _CHECKED
         }
     except (OSError, ValueError):
         return False
@@ -91,9 +93,11 @@ def _build(folder: Path, progress: Progress, download_timeout_s: float) -> None:
         progress("building the embedding model (once)")
         made = scratch / "made"
         made.mkdir()
-        _write(made / _MODEL, e5_model(weights))
+        model, constants = e5_model(weights, _WEIGHTS)
+        _write(made / _WEIGHTS, constants)
+        _write(made / _MODEL, model)
         _write(made / _VOCABULARY, orjson.dumps(asdict(weights.vocabulary)))
-        sums = {name: _sha256(made / name) for name in (_MODEL, _VOCABULARY)}
+        sums = {name: _sha256(made / name) for name in _CHECKED}
         manifest = {"model": "intfloat/multilingual-e5-small", "weights_sha256": WEIGHTS_SHA256, "sha256": sums}
         _write(made / _MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
         if folder.exists():
@@ -105,7 +109,7 @@ def _build(folder: Path, progress: Progress, download_timeout_s: float) -> None:
     progress(f"embedding model done in {time.monotonic() - started:.1f} s: {folder}")
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes | bytearray) -> None:
     with path.open("wb") as file:
         file.write(content)
         file.flush()

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memory_service.models.e5_weights import E5Weights, QuantisedMatrix
-from memory_service.models.onnx_wire import OnnxGraph
+from memory_service.models.onnx_wire import ExternalData, OnnxGraph
 
 INPUT_IDS, ATTENTION_MASK, EMBEDDING = "input_ids", "attention_mask", "embedding"
 
@@ -24,9 +24,10 @@ _FUSED = "com.microsoft"
 _FLOAT, _INT32 = 1, 6  # TensorProto.DataType, for Cast
 
 
-def e5_model(weights: E5Weights) -> bytes:
-    """The serialised ModelProto, about 140 MB."""
-    graph = OnnxGraph("multilingual-e5-small", _OPSET)
+def e5_model(weights: E5Weights, weights_file: str) -> tuple[bytes, bytearray]:
+    """The serialised ModelProto, and the content of the file named `weights_file` that must lie beside it (140 MB)."""
+    external = ExternalData(weights_file)
+    graph = OnnxGraph("multilingual-e5-small", _OPSET, external)
     ids = graph.input(INPUT_IDS, "int64", ("batch", "sequence"))
     mask = graph.input(ATTENTION_MASK, "int64", ("batch", "sequence"))
     words = _gather_quantised(graph, weights.quantised("emb.word", weights.shape.hidden), ids)
@@ -36,7 +37,7 @@ def e5_model(weights: E5Weights) -> bytes:
         hidden = _layer(graph, weights, f"l{layer}", hidden, key_mask)
     _mean_pooled(graph, hidden, mask)
     graph.output(EMBEDDING, "float32", ("batch", weights.shape.hidden))
-    return graph.serialised()
+    return graph.serialised(), external.content
 
 
 def _integers(graph: OnnxGraph, name: str, values: list[int]) -> str:

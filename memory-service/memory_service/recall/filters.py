@@ -4,25 +4,25 @@ Pure.  The meaning of each operator is in stores/postgres/filters.py; this modul
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from memory_service.domain import FieldCondition
 from memory_service.errors import FieldError, InvalidFields
 from memory_service.stores.postgres.filters import BOOL_FIELDS, JSON_FIELDS, NUMBER_FIELDS, TEXT_FIELDS, TIME_FIELDS
-from memory_service.timestamps import instant
+from memory_service.timestamps import parse_time
 
 OPERATORS = ("eq", "ne", "in", "nin", "gt", "gte", "lt", "lte", "contains", "exists")
 ORDERED = ("gt", "gte", "lt", "lte")
 VALUES_MAX = 1000
 PATH_PARTS_MAX = 32
+NAME_CHARS_MAX = 200  # of what is echoed in an error
 
 
 def parse_filters(filters: Mapping[str, Any], conditions_max: int) -> tuple[FieldCondition, ...]:
     """Conditions of `{field: {operator: value}}`, all of which must hold.  Raises InvalidFields naming each bad one."""
     conditions, errors = [], []
     for field, operators in filters.items():
-        where = f"filters.{field}"
+        where = f"filters.{field[:NAME_CHARS_MAX]}"
         if (problem := _bad_field(field)) is not None:
             errors.append(FieldError(where, problem))
         elif not isinstance(operators, dict) or not operators:
@@ -30,7 +30,7 @@ def parse_filters(filters: Mapping[str, Any], conditions_max: int) -> tuple[Fiel
         else:
             for operator, value in operators.items():
                 if (problem := _bad_condition(field, operator, value)) is not None:
-                    errors.append(FieldError(f"{where}.{operator}", problem))
+                    errors.append(FieldError(f"{where}.{operator[:NAME_CHARS_MAX]}", problem))
                 else:
                     conditions.append(FieldCondition(field, operator, value))
     if len(conditions) + len(errors) > conditions_max:
@@ -74,7 +74,7 @@ def _bad_value(field: str, operator: str, value: Any) -> str | None:
     if field in TIME_FIELDS:
         return (
             None
-            if isinstance(value, str) and _moment(value)
+            if isinstance(value, str) and _is_time(value)
             else "must be an RFC 3339 time such as 2026-01-31T09:30:00Z"
         )
     if field in BOOL_FIELDS:
@@ -92,5 +92,9 @@ def _bad_value(field: str, operator: str, value: Any) -> str | None:
     return None
 
 
-def _moment(value: str) -> datetime | None:
-    return instant(value)
+def _is_time(value: str) -> bool:
+    try:
+        parse_time(value)
+    except ValueError:
+        return False
+    return True

@@ -91,7 +91,7 @@ def fuse(lanes: Mapping[Lane, Mapping[UUID, LaneScore]], rank: Rank, missing_vec
         found = {lane: scores[memory_id] for lane, scores in lanes.items() if memory_id in scores}
         relevance = (
             sum(
-                weight * (found[lane].score if lane in found else absent[lane])  # type: ignore[index]
+                weight * (found[lane].score if lane in found else absent[lane])
                 for lane, weight in answered.items()
             )
             / total

@@ -25,6 +25,7 @@ KEYWORD_FIELDS = (
     "memory_id", "kind", "state", "agent_id", "session_id", "task_id", "tags", "category", "event_type", "outcome",
 )  # fmt: skip
 VERSION_FIELD = "version"
+HIT_PAYLOAD = models.PayloadSelectorInclude(include=["memory_id", VERSION_FIELD])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +131,21 @@ class VectorIndex:
                 query=vector.tolist(),
                 query_filter=_narrow(chosen, ids),
                 limit=limit,
-                with_payload=models.PayloadSelectorInclude(include=["memory_id", VERSION_FIELD]),
+                with_payload=HIT_PAYLOAD,
             )
-        best: dict[UUID, VectorHit] = {}
-        for point in found.points:
-            payload = point.payload or {}
-            hit = VectorHit(UUID(payload["memory_id"]), payload[VERSION_FIELD], point.score)
-            if hit.memory_id not in best or best[hit.memory_id].cosine < hit.cosine:
-                best[hit.memory_id] = hit
-        return VectorHits(list(best.values()), len(found.points))
+        return VectorHits(_best_chunks(found.points), len(found.points))
+
+    async def search_many(self, asked: Sequence[tuple[Vector, MemoryFilter]], limit: int) -> list[list[VectorHit]]:
+        """The nearest `limit` chunks of each of many vectors, in one request."""
+        requests = [
+            models.QueryRequest(
+                query=vector.tolist(), filter=_narrow(chosen, None), limit=limit, with_payload=HIT_PAYLOAD
+            )
+            for vector, chosen in asked
+        ]
+        async with _reached():
+            found = await self._client.query_batch_points(self.alias, requests=requests)
+        return [_best_chunks(response.points) for response in found]
 
     async def _serving(self) -> str | None:
         aliases = await self._client.get_aliases()
@@ -212,6 +219,17 @@ def point_id(memory_id: UUID, chunk: int) -> UUID:
     return memory_id if chunk == 0 else uuid5(memory_id, str(chunk))
 
 
+def _best_chunks(points: Sequence[models.ScoredPoint]) -> list[VectorHit]:
+    """One hit a memory, with its best chunk's cosine."""
+    best: dict[UUID, VectorHit] = {}
+    for point in points:
+        payload = point.payload or {}
+        hit = VectorHit(UUID(payload["memory_id"]), payload[VERSION_FIELD], point.score)
+        if hit.memory_id not in best or best[hit.memory_id].cosine < hit.cosine:
+            best[hit.memory_id] = hit
+    return list(best.values())
+
+
 def _narrow(chosen: MemoryFilter, ids: Sequence[UUID] | None) -> models.Filter:
     must: list[Any] = [_any("user_id", chosen.user_ids), _any("tenant", (chosen.tenant,))]
     if ids is not None:
@@ -220,9 +238,8 @@ def _narrow(chosen: MemoryFilter, ids: Sequence[UUID] | None) -> models.Filter:
         must.append(_any("state", chosen.states))
     if chosen.kinds:
         must.append(_any("kind", chosen.kinds))
-    for name in ("agent_id", "session_id", "task_id"):
-        if (value := getattr(chosen, name)) is not None:
-            must.append(_any(name, (value,)))
+    scopes = {"agent_id": chosen.agent_id, "session_id": chosen.session_id, "task_id": chosen.task_id}
+    must += [_any(name, (value,)) for name, value in scopes.items() if value is not None]
     if chosen.tags:
         must += (
             [_any("tags", chosen.tags)] if chosen.tag_match == "any" else [_any("tags", (tag,)) for tag in chosen.tags]

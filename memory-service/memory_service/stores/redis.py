@@ -172,9 +172,13 @@ class WorkingStore:
         self._index_ms = ttl_seconds_max * 1000
         self._once_ms = once_seconds * 1000
         names = ("read", "commit", "delete", "erase_user", "blank", "unlock")
-        self._scripts = {name: redis.register_script((SCRIPTS / f"working_{name}.lua").read_text("utf-8")) for name in names}
+        self._scripts = {
+            name: redis.register_script((SCRIPTS / f"working_{name}.lua").read_text("utf-8")) for name in names
+        }
 
-    async def read(self, key: TaskKey, once: Once | None = None, *, renew: bool = True) -> tuple[StoredTask | None, OnceRecord | None]:
+    async def read(
+        self, key: TaskKey, once: Once | None = None, *, renew: bool = True
+    ) -> tuple[StoredTask | None, OnceRecord | None]:
         """The task, if it lives, and what an Idempotency-Key left.  Renews the life unless told otherwise."""
         record = f"{_once(key.tenant, key.user_id)}:{once.digest if once else ''}"
         state, revisions, ttl_ms, left_ms, fingerprint, answer = await self._run(

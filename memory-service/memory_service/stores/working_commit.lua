@@ -7,7 +7,7 @@
 local REVISIONS_KEPT = 8 * 17  -- 8 names of 16 characters and a comma: enough to recognise a write whose reply was lost
 local held = redis.call('HMGET', KEYS[1], 'revisions', 'ttl_ms')
 local revisions = held[1] or ''
-if false then
+if string.find(revisions, ARGV[2], 1, true) then
   return 'ok'
 end
 local holder = redis.call('GET', KEYS[2])

@@ -26,7 +26,8 @@ def to_json(state: WorkingState) -> Json:
         "pending_items": [{"item": p.item, "priority": p.priority} for p in state.pending_items],
         "done_items": list(state.done_items),
         "failed_attempts": [
-            {"action": f.action, "reason": f.reason, "error": f.error, "at": time_text(f.at)} for f in state.failed_attempts
+            {"action": f.action, "reason": f.reason, "error": f.error, "at": time_text(f.at)}
+            for f in state.failed_attempts
         ],
         "tool_call_history": [_call_json(call) for call in state.tool_call_history],
         "recent_steps": [step if isinstance(step, str) else _step_json(step) for step in state.recent_steps],

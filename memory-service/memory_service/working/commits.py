@@ -94,7 +94,9 @@ class TaskWriter:
 
     async def _round(self, key: TaskKey, change: Change, holder: str) -> TaskMemory | None:
         """Read, merge, commit; None when someone else was faster."""
-        stored, record = await self._store.read(key, change.once, renew=False)
+        stored, record = None, None
+        if not change.creates or change.once is not None:  # what replaces everything need not be read first
+            stored, record = await self._store.read(key, change.once, renew=False)
         if change.once is not None and record is not None:
             return replayed(record, change.once)
         if stored is None and not change.creates:
@@ -128,7 +130,9 @@ class TaskWriter:
     def _encoded(self, state: WorkingState) -> bytes:
         raw = codec.encode(state)
         if len(raw) > self._settings.state_bytes_max:
-            raise TooLarge(f"the working memory of one task holds at most {self._settings.state_bytes_max} bytes; nothing was changed")
+            raise TooLarge(
+                f"the working memory of one task holds at most {self._settings.state_bytes_max} bytes; nothing was changed"
+            )
         return raw
 
 

@@ -117,7 +117,9 @@ def quoted(text: str, chars_max: int) -> str:
     return UNQUOTED.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(shown, ensure_ascii=False))
 
 
-def _mandatory(state: WorkingState, labels: Labels, max_tokens: int, count_tokens: CountTokens, settings: Working) -> tuple[str, bool]:
+def _mandatory(
+    state: WorkingState, labels: Labels, max_tokens: int, count_tokens: CountTokens, settings: Working
+) -> tuple[str, bool]:
     """Goal and constraints within the budget → (text, whether something was cut).
 
     All shrink evenly first, down to a few characters each; then the last constraints are left out and counted; then the

@@ -35,7 +35,9 @@ class WorkingMemory:
     With a caller, also NotFound for what is not there or belongs to a user that the key is not bound to.
     """
 
-    def __init__(self, store: WorkingStore, settings: Working, count_tokens: CountTokens, clock: Clock = utc_now) -> None:
+    def __init__(
+        self, store: WorkingStore, settings: Working, count_tokens: CountTokens, clock: Clock = utc_now
+    ) -> None:
         self._store = store
         self._settings = settings
         self._count_tokens = count_tokens
@@ -58,7 +60,9 @@ class WorkingMemory:
         if stored is None:
             raise NotFound
         state = codec.decode(stored.state)
-        await self._store.note_copies(key, copied_memories(state))  # the note must outlive the task that was just renewed
+        await self._store.note_copies(
+            key, copied_memories(state)
+        )  # the note must outlive the task that was just renewed
         return TaskMemory(state, self._clock() + timedelta(milliseconds=stored.left_ms))
 
     async def delete(self, caller: Caller, user_id: str, task_id: str) -> None:
@@ -119,7 +123,9 @@ class WorkingMemory:
         keys = {*await self._store.tasks_with_copy(tenant, memory_id)}
         if user_id != SHARED_USER:
             keys = {key for key in keys if key.user_id == user_id} | {*await self._store.tasks_of(tenant, user_id)}
-        changed = [key for key in sorted(keys, key=lambda k: (k.user_id, k.task_id)) if await self._forget(key, memory_id)]
+        changed = [
+            key for key in sorted(keys, key=lambda k: (k.user_id, k.task_id)) if await self._forget(key, memory_id)
+        ]
         needle = orjson.dumps(memory_source(memory_id))
         for owner in sorted({key.user_id for key in keys} | ({user_id} - {SHARED_USER})):
             await self._store.blank_answers(tenant, owner, lambda answer: needle in answer_text(answer).lower())

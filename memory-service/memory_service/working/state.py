@@ -40,7 +40,9 @@ def apply_patch(state: WorkingState, patch: Patch, now: datetime, settings: Work
         constraints=_distinct((*state.constraints, *patch.constraints)),
         confirmed_facts=_merged_facts(state.confirmed_facts, patch.confirmed_facts, now),
         pending_items=tuple(
-            item for item in _merged_todo(state.pending_items, patch.pending_items, settings) if fold(item.item) not in done
+            item
+            for item in _merged_todo(state.pending_items, patch.pending_items, settings)
+            if fold(item.item) not in done
         ),
         done_items=_latest(
             _distinct((*(item for item in state.done_items if fold(item) not in reopened), *patch.done_items)),
@@ -54,7 +56,9 @@ def apply_patch(state: WorkingState, patch: Patch, now: datetime, settings: Work
             (*state.tool_call_history, *(_call(item, now) for item in patch.tool_call_history)),
             settings.tool_call_history_max,
         ),
-        recent_steps=_latest((*state.recent_steps, *(_step(item, now) for item in patch.recent_steps)), settings.recent_steps_max),
+        recent_steps=_latest(
+            (*state.recent_steps, *(_step(item, now) for item in patch.recent_steps)), settings.recent_steps_max
+        ),
         variables={**state.variables, **patch.variables},
     )
     _refuse_overflow(state, patch, settings)
@@ -159,7 +163,9 @@ def _merged_facts(known: tuple[Fact, ...], added: Sequence[str | Fact], now: dat
     return tuple(merged.values())
 
 
-def _merged_todo(known: tuple[PendingItem, ...], added: Sequence[str | PendingItem], settings: Working) -> tuple[PendingItem, ...]:
+def _merged_todo(
+    known: tuple[PendingItem, ...], added: Sequence[str | PendingItem], settings: Working
+) -> tuple[PendingItem, ...]:
     merged = {fold(item.item): item for item in known}
     for raw in added:
         key = fold(_item_text(raw))

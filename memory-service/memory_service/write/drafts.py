@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from memory_service.domain import Entity, Json, KindChoice, Memory, Outcome, new_id
+from memory_service.domain import Entity, Json, Kind, KindChoice, Memory, Outcome, new_id
 from memory_service.settings import Heat, Write
 from memory_service.write.routing import route
 from memory_service.write.summarise import Summary
@@ -40,6 +40,11 @@ class Draft:
     expires_at: datetime | None = None
     infer: bool = True
 
+    @property
+    def needs_reading(self) -> bool:
+        """Must the summariser read the text?  Not when everything that it would find is given or unwanted."""
+        return self.infer or self.kind == "auto"
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -50,19 +55,19 @@ class Written:
     similarity: float | None = None
 
 
-def complete(draft: Draft, tenant: str, summary: Summary, now: datetime, write: Write, heat: Heat) -> Memory:
-    """The memory to store.  With `infer` the summary's findings fill the gaps, without it only kind and summary."""
-    guess = summary if draft.infer else None
+def complete(draft: Draft, tenant: str, reading: Summary | None, now: datetime, write: Write, heat: Heat) -> Memory:
+    """The memory to store.  With `infer` the reading's findings fill the gaps; without it only the kind may come from it."""
+    guess = reading if draft.infer else None
     importance = draft.importance
     if importance is None:
         importance = guess.importance if guess else write.default_importance
     return Memory(
         id=new_id(),
         tenant=tenant,
-        kind=route(draft.kind, summary, has_outcome=draft.outcome is not None, has_tool_calls=bool(draft.tool_calls)),
+        kind=_kind(draft, reading),
         user_id=draft.user_id,
         content=draft.content,
-        summary=draft.summary or summary.text,
+        summary=draft.summary or (guess.text if guess else plain_summary(draft.content, write.summary_chars_max)),
         created_at=now,
         updated_at=now,
         occurred_at=draft.occurred_at or now,
@@ -86,6 +91,18 @@ def complete(draft: Draft, tenant: str, summary: Summary, now: datetime, write: 
     )
 
 
+def _kind(draft: Draft, reading: Summary | None) -> Kind:
+    if reading is None:
+        return "semantic" if draft.kind == "semantic" else "episodic"
+    return route(draft.kind, reading, has_outcome=draft.outcome is not None, has_tool_calls=bool(draft.tool_calls))
+
+
+def plain_summary(content: str, chars_max: int) -> str:
+    """The beginning of the text on one line, for a text that nobody is asked to read."""
+    line = " ".join(content[: 4 * chars_max].split())
+    return line if len(line) <= chars_max else line[: chars_max - 1] + "…"
+
+
 def merge_duplicate(existing: Memory, draft: Draft, now: datetime) -> Memory:
     """The existing memory after it was said again: touched, with new tags and new metadata keys, restored when cold.
 
@@ -96,10 +113,10 @@ def merge_duplicate(existing: Memory, draft: Draft, now: datetime) -> Memory:
     touched = replace(existing, last_accessed_at=now, access_count=existing.access_count + 1)
     if tags == existing.tags and len(metadata) == len(existing.metadata) and existing.state != "cold":
         return touched
-    heat = {"heat": max(existing.heat, 1.0), "heat_at": now} if existing.state == "cold" else {}
-    return replace(
-        touched, tags=tags, metadata=metadata, state="active", version=existing.version + 1, updated_at=now, **heat
+    merged = replace(
+        touched, tags=tags, metadata=metadata, state="active", version=existing.version + 1, updated_at=now
     )
+    return replace(merged, heat=max(existing.heat, 1.0), heat_at=now) if existing.state == "cold" else merged
 
 
 def apply_patch(memory: Memory, patch: Mapping[str, Any], summary: Summary | None, now: datetime) -> Memory:

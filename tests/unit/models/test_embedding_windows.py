@@ -1,6 +1,7 @@
 """Are long texts cut so that nothing is lost and every piece fits?"""
 
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -50,7 +51,7 @@ def test_numbered_words_all_appear_and_neighbours_share_some() -> None:
     pieces = windows(text, words(text), RULE)
 
     assert {word for piece in pieces for word in piece.split()} == set(text.split())
-    for left, right in zip(pieces, pieces[1:], strict=False):
+    for left, right in pairwise(pieces):
         shared = set(left.split()) & set(right.split())
         assert 1 <= len(shared) <= RULE.overlap
 

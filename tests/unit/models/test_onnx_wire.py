@@ -1,10 +1,12 @@
 """Does ONNX Runtime read what the small encoder writes, and compute what was meant?"""
 
+from pathlib import Path
+
 import numpy as np
 import onnxruntime
 import pytest
 
-from memory_service.models.onnx_wire import OnnxGraph
+from memory_service.models.onnx_wire import ExternalData, OnnxGraph
 
 
 def session(graph: OnnxGraph) -> onnxruntime.InferenceSession:
@@ -52,3 +54,21 @@ def test_attributes_of_integers_floats_and_lists_and_operators_of_the_fused_doma
     assert out.shape == (3, 2)
     assert out[0, 1] == pytest.approx(50)
     assert out[0, 0] == pytest.approx(-0.158655, abs=1e-4)  # gelu(-1): x / 2 (1 + erf(x / sqrt 2))
+
+
+def test_large_constants_are_read_from_the_file_beside_the_model(tmp_path: Path) -> None:
+    external = ExternalData("numbers.bin")
+    graph = OnnxGraph("external", 20, external)
+    large, larger = np.arange(3000, dtype=np.float32), np.arange(5000, dtype=np.float32)
+    small = np.array([2], np.float32)
+    graph.node("Concat", [graph.constant("a", large), graph.constant("b", larger)], "joined", attributes={"axis": 0})
+    graph.node("Mul", ["joined", graph.constant("two", small)], "out")
+    graph.output("out", "float32", (8000,))
+    (tmp_path / "model.onnx").write_bytes(graph.serialised())
+    (tmp_path / "numbers.bin").write_bytes(external.content)
+
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    (out,) = session.run(["out"], {})
+
+    np.testing.assert_array_equal(out, np.concatenate([large, larger]) * 2)
+    assert len(graph.serialised()) < 1000

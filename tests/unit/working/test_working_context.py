@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from memory_service.working.context import CHINESE, ENGLISH, build_context, labels_for
 from memory_service.working.items import Fact, FailedAttempt, PendingItem, Step, WorkingState
-
 from tests.unit.working.working_factories import LATER, NOW, SETTINGS, count_words, state
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from memory_service.errors import InvalidFields
 from memory_service.working import codec
 from memory_service.working.items import Fact, FailedAttempt, Patch, PendingItem, Step, ToolCall, WorkingState
 from memory_service.working.state import apply_patch, copied_memories, fold, forget_memory, record_step
-
 from tests.unit.working.working_factories import LATER, NOW, SETTINGS, settings, state
 
 

@@ -6,12 +6,13 @@ sent is recall/filters.py's work; here everything is already valid.
 """
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
 from memory_service.domain import FieldCondition, MemoryFilter
-from memory_service.timestamps import instant
+from memory_service.timestamps import instant, parse_time
 
 INDEX_STATE = (
     "COALESCE((SELECT CASE o.state WHEN 'dead' THEN 'failed' ELSE 'pending' END"
@@ -38,7 +39,8 @@ TEXT_FIELDS = {
     "index.state": INDEX_STATE,
 }
 NUMBER_FIELDS = {name: f"m.{name}" for name in ("importance", "confidence", "version", "access_count")} | {
-    "heat": "(CASE WHEN m.pinned THEN m.heat ELSE m.heat * power(%(heat_decay)s, extract(epoch FROM greatest(%(now)s - m.heat_at, interval '0')) / %(heat_decay_s)s) END)"
+    "heat": "(CASE WHEN m.pinned THEN m.heat ELSE m.heat * power(%(heat_decay)s,"
+    " extract(epoch FROM greatest(%(now)s - m.heat_at, interval '0')) / %(heat_decay_s)s) END)"
 }
 TIME_FIELDS = {
     name: f"m.{name}"
@@ -142,7 +144,12 @@ class SqlFilter:
 
     @staticmethod
     def _value(value: Any, sql_type: str) -> Any:
-        return instant(value) if sql_type == "timestamptz" and value is not None else value
+        """`value` in one Python type per SQL type: psycopg refuses a list of integers and floats."""
+        if value is None:
+            return None
+        if sql_type == "timestamptz":
+            return parse_time(value)
+        return float(value) if sql_type == "double precision" else value
 
     # Fields whose type each row decides.  Values compare type-strictly, RFC 3339 strings as instants.
 
@@ -152,7 +159,7 @@ class SqlFilter:
         path = field.removeprefix("metadata.")
         expression = f"m.metadata #> {self._bind(path.split('.'))}::text[]"
         if "." in path:  # a key may itself contain dots
-            expression = f"COALESCE(m.metadata -> {self._bind(path)}::text, {expression})"
+            expression = f"COALESCE(NULLIF(m.metadata -> {self._bind(path)}::text, 'null'::jsonb), {expression})"
         return f"NULLIF({expression}, 'null'::jsonb)"
 
     def _json(self, expression: str, c: FieldCondition) -> str:
@@ -190,7 +197,7 @@ class SqlFilter:
             )
         return (
             f"(CASE WHEN jsonb_typeof({expression}) = 'number' THEN ({expression} #>> '{{}}')::numeric {sign}"
-            f" {self._bind(value)}::numeric ELSE false END)"
+            f" {self._bind(Decimal(repr(value)))}::numeric ELSE false END)"  # a float8 would lose its last digits on the way
         )
 
     def _json_contains(self, expression: str, c: FieldCondition) -> str:

@@ -196,7 +196,8 @@ async def keyword_candidates(
     """At most `limit` memories with any of the terms.  `any_of` and `each` are tsqueries, the latter one term each."""
     rows = await fetch_all(
         connection,
-        f"""SELECT c.id, c.term_count, ARRAY(SELECT ts_rank(c.search_terms, q) FROM unnest(%(each)s::tsquery[]) WITH ORDINALITY AS t(q, i) ORDER BY i)
+        f"""SELECT c.id, c.term_count,
+                   ARRAY(SELECT ts_rank(c.search_terms, q) FROM unnest(%(each)s::tsquery[]) WITH ORDINALITY AS t(q, i) ORDER BY i)
             FROM (SELECT m.id, m.term_count, m.search_terms FROM memory m
                   WHERE m.search_terms @@ %(any_of)s::tsquery AND {chosen.sql} LIMIT %(limit)s) AS c""",
         {**chosen.parameters, "any_of": any_of, "each": list(each), "limit": limit},

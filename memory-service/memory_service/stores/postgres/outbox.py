@@ -59,7 +59,8 @@ async def complete(connection: Connection, rows: Sequence[OutboxRow]) -> list[UU
     if left:
         await execute(
             connection,
-            """INSERT INTO index_outbox (memory_id, tenant) SELECT id, tenant FROM unnest(%(ids)s::uuid[], %(tenants)s::text[]) AS t(id, tenant)
+            """INSERT INTO index_outbox (memory_id, tenant)
+               SELECT id, tenant FROM unnest(%(ids)s::uuid[], %(tenants)s::text[]) AS t(id, tenant)
                ON CONFLICT (memory_id) DO UPDATE SET leased_until = NULL""",
             {"ids": [r.memory_id for r in left], "tenants": [r.tenant for r in left]},
         )

@@ -111,17 +111,17 @@ class Postgres:
 
 async def fetch_all(connection: Connection, sql: str, parameters: dict[str, Any] | None = None) -> list[TupleRow]:
     """All rows of one statement."""
-    cursor = await connection.execute(sql, parameters)  # type: ignore[arg-type]  # psycopg wants LiteralString; values never enter the text
+    cursor = await connection.execute(sql, parameters)
     return await cursor.fetchall()
 
 
 async def fetch_one(connection: Connection, sql: str, parameters: dict[str, Any] | None = None) -> TupleRow | None:
     """The first row of one statement."""
-    cursor = await connection.execute(sql, parameters)  # type: ignore[arg-type]
+    cursor = await connection.execute(sql, parameters)
     return await cursor.fetchone()
 
 
 async def execute(connection: Connection, sql: str, parameters: dict[str, Any] | None = None) -> int:
     """Run one statement; how many rows it touched."""
-    cursor = await connection.execute(sql, parameters)  # type: ignore[arg-type]
+    cursor = await connection.execute(sql, parameters)
     return cursor.rowcount

@@ -1,0 +1,158 @@
+"""Which words, patterns and numbers do the distillation rules go by?
+
+config/distill.toml, checked and compiled once.  Nothing here looks at a run.
+"""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from memory_service.errors import SetupRefused
+from memory_service.experience.review_rules import ReviewRules
+from memory_service.terms import Vocabulary
+
+OTHER_ERROR = "other"
+NO_ERROR = "none"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DistillLimits(_Section):
+    lessons_max: int = Field(gt=0)
+    text_chars_max: int = Field(ge=100)
+    quote_chars_max: int = Field(ge=40)
+    goal_chars_max: int = Field(ge=40)
+    said_chars_max: int = Field(ge=0)
+    lookahead_steps_max: int = Field(gt=0)
+    between_steps_max: int = Field(gt=0)
+    changed_arguments_max: int = Field(gt=0)
+    evidence_steps_max: int = Field(gt=0)
+    decisive_steps: int = Field(gt=0)
+    decisive_steps_long: int = Field(gt=0)
+    decisive_long_steps: int = Field(gt=0)
+    goal_terms: int = Field(gt=0, le=8)
+    goal_terms_state_max: int = Field(gt=0)
+    prose_words: int = Field(gt=0)
+    value_chars_max: int = Field(gt=0)
+    last_error_chars_max: int = Field(gt=0)
+    tools_named_max: int = Field(gt=0)
+    permanent_repeats_min: int = Field(gt=1)
+
+
+class Confidences(_Section):
+    success: float = Field(ge=0, le=1)
+    failure: float = Field(ge=0, le=1)
+    detour: float = Field(ge=0, le=1)
+    feedback: float = Field(ge=0, le=1)
+
+
+class DecisiveWeights(_Section):
+    early: float
+    new_specifics: float
+    code: float
+
+
+class ToolKinds(_Section):
+    wait: frozenset[str]
+    think: frozenset[str]
+
+
+class MessageStarts(_Section):
+    procedural: tuple[str, ...]
+    plan: tuple[str, ...]
+    output: tuple[str, ...]
+    request: tuple[str, ...]
+
+
+class _Secrets(_Section):
+    argument_names: frozenset[str]
+    patterns: tuple[str, ...]
+
+
+class _ErrorClass(_Section):
+    name: str = Field(pattern=r"^[a-z_]+$")
+    permanent: bool
+    patterns: tuple[str, ...] = Field(min_length=1)
+
+
+class _File(_Section):
+    limits: DistillLimits
+    confidence: Confidences
+    decisive: DecisiveWeights
+    tools: ToolKinds
+    messages: MessageStarts
+    secrets: _Secrets
+    error_class: tuple[_ErrorClass, ...] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorClass:
+    name: str
+    permanent: bool
+    pattern: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DistillRules:
+    """Everything the finders need; `review` numbers and the vocabulary of search terms are shared with their owners."""
+
+    limits: DistillLimits
+    confidence: Confidences
+    decisive: DecisiveWeights
+    tools: ToolKinds
+    messages: MessageStarts
+    secret_names: frozenset[str]
+    secret_patterns: tuple[re.Pattern[str], ...]
+    error_classes: tuple[ErrorClass, ...]
+    review: ReviewRules
+    vocabulary: Vocabulary
+
+    def error_class(self, text: str) -> str:
+        """Name of the first class with a match; "other" for an error that none knows, "none" for no error."""
+        if not text.strip():
+            return NO_ERROR
+        return next((known.name for known in self.error_classes if known.pattern.search(text)), OTHER_ERROR)
+
+    def is_permanent(self, name: str) -> bool:
+        return any(known.permanent for known in self.error_classes if known.name == name)
+
+
+def load_distill_rules(path: Path, review: ReviewRules, vocabulary: Vocabulary) -> DistillRules:
+    """Read config/distill.toml.  Raises SetupRefused naming the file and the entry that is wrong."""
+    try:
+        file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
+    except tomllib.TOMLDecodeError as problem:
+        raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
+    except ValidationError as problem:
+        entries = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
+        raise SetupRefused(f"{path}: {entries}.") from problem
+    classes = tuple(
+        ErrorClass(known.name, known.permanent, _compiled(path, known.name, "|".join(f"(?:{p})" for p in known.patterns), re.IGNORECASE))
+        for known in file.error_class
+    )
+    return DistillRules(
+        limits=file.limits,
+        confidence=file.confidence,
+        decisive=file.decisive,
+        tools=file.tools,
+        messages=file.messages,
+        secret_names=file.secrets.argument_names,
+        secret_patterns=tuple(_compiled(path, "secrets.patterns", pattern) for pattern in file.secrets.patterns),
+        error_classes=classes,
+        review=review,
+        vocabulary=vocabulary,
+    )
+
+
+def _compiled(path: Path, entry: str, pattern: str, flags: int = 0) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, flags)
+    except re.error as problem:
+        raise SetupRefused(f"{path}: the entry {entry} has the bad pattern {pattern!r}: {problem}") from problem

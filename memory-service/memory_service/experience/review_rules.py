@@ -1,0 +1,78 @@
+"""Which numbers does the review of a run go by?
+
+config/review.toml, checked once.  Nothing here looks at a run.
+"""
+
+import tomllib
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from memory_service.errors import SetupRefused
+
+
+class _Section(BaseModel):
+    """Every key is required and no other is allowed, so a typo is found at start."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ReviewLimits(_Section):
+    steps_max: int = Field(gt=0)
+    text_chars_max: int = Field(gt=0)
+    arguments_depth_max: int = Field(gt=0)
+    compared_calls_max: int = Field(gt=0)
+    lookup_terms_max: int = Field(gt=0)
+    named_terms_max: int = Field(gt=0)
+
+
+class BaselineNumbers(_Section):
+    runs_min: int = Field(gt=0)
+    runs_max: int = Field(gt=0)
+    steps: float = Field(ge=0)
+    tool_calls: float = Field(ge=0)
+    repeated_calls: float = Field(ge=0)
+    argument_chars: float = Field(ge=0)
+    untouched_goal_terms: float = Field(ge=0)
+    closing_chars: float = Field(ge=0)
+    duration_ms: float = Field(ge=0)
+
+
+class ScoreNumbers(_Section):
+    slope: float = Field(gt=0)
+    worth_reviewing_min: float = Field(gt=0, lt=1)
+    ratio_max: float = Field(gt=0)
+    near_repeat_overlap: float = Field(gt=0, le=1)
+    half_count: float = Field(gt=0)
+    steps: float
+    argument_chars: float
+    untouched_goal: float
+    closing_chars: float
+    duration: float
+    repeats: float
+    retries: float
+    failures: float
+
+
+class ToolWords(_Section):
+    talk: frozenset[str]
+
+
+class ReviewRules(_Section):
+    limits: ReviewLimits
+    baseline: BaselineNumbers
+    score: ScoreNumbers
+    tools: ToolWords
+
+
+def load_review_rules(path: Path) -> ReviewRules:
+    """Read config/review.toml.  Raises SetupRefused naming the file and the entry that is wrong."""
+    try:
+        return ReviewRules.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
+    except tomllib.TOMLDecodeError as problem:
+        raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
+    except ValidationError as problem:
+        entries = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
+        raise SetupRefused(f"{path}: {entries}.") from problem

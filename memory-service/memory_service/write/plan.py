@@ -1,0 +1,74 @@
+"""Which drafts of one transaction become rows, and which are merged into a memory that is there?  Pure.
+
+Duplicates inside a batch count too: the second of two equal drafts is merged into the first, which is not written yet.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from memory_service.domain import Memory
+from memory_service.stores.postgres.memories import IndexedText
+from memory_service.write.drafts import Draft, Written, merge_duplicate
+from memory_service.write.duplicates import content_hash
+from memory_service.write.similar import Match
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A draft on its way: the memory it would become and, perhaps, an older one that means the same."""
+
+    draft: Draft
+    memory: Memory
+    text: IndexedText
+    match: Match | None = None
+
+
+class Plan:
+    """What one transaction will do: which drafts become rows and which are merged into which memory."""
+
+    def __init__(self, known: Sequence[Memory], alike: Mapping[UUID, Memory]) -> None:
+        self.new: list[tuple[Memory, IndexedText]] = []
+        self._before: dict[UUID, Memory] = {m.id: m for m in (*known, *alike.values())}
+        self._after: dict[UUID, Memory] = dict(self._before)
+        self._known: dict[tuple[str, bytes], list[Memory]] = {}
+        self._alike = alike
+        for memory in known:
+            self._known.setdefault((memory.user_id, content_hash(memory.content)), []).append(memory)
+
+    def place(self, prepared: Prepared, now: datetime) -> Written:
+        """Decide about one draft."""
+        key = (prepared.memory.user_id, prepared.text.content_hash)
+        for memory in self._known.get(key, ()):
+            if prepared.draft.kind in ("auto", memory.kind):  # an explicit other kind is another memory
+                return self._merge(memory.id, prepared, 1.0, now)
+        match = prepared.match
+        if match is not None and match.memory_id in self._alike:
+            return self._merge(match.memory_id, prepared, match.cosine, now)
+        self.new.append((prepared.memory, prepared.text))
+        self._known.setdefault(key, []).append(prepared.memory)
+        self._after[prepared.memory.id] = prepared.memory
+        return Written("created", prepared.memory)
+
+    def _merge(self, memory_id: UUID, prepared: Prepared, similarity: float | None, now: datetime) -> Written:
+        merged = merge_duplicate(self._after[memory_id], prepared.draft, now)
+        if memory_id not in self._before:  # a duplicate inside the batch: the row is not written yet
+            merged = replace(merged, version=1, access_count=0, last_accessed_at=None)
+            self.new = [(merged, text) if m.id == memory_id else (m, text) for m, text in self.new]
+        self._after[memory_id] = merged
+        return Written("duplicate", merged, similarity)
+
+    def merged(self) -> list[tuple[Memory, Memory]]:
+        """(before, after) of the existing memories that were said again; at most one version more each."""
+        pairs = []
+        for memory_id, before in self._before.items():
+            after = self._after[memory_id]
+            if after is not before:
+                pairs.append((before, replace(after, version=min(after.version, before.version + 1))))
+        return pairs
+
+    def latest(self, memory: Memory) -> Memory:
+        """The memory after everything this transaction did to it."""
+        before, after = self._before.get(memory.id), self._after[memory.id]
+        return replace(after, version=min(after.version, before.version + 1)) if before else after
