@@ -122,9 +122,11 @@ class Supervisor:
         )
         environment = self._environment(self._stores.urls)
         self._write_env(environment)
-        gateway = self._spawn("gateway", self._options.commands.gateway, environment) if self._options.gateway else None
-        self._migrate(environment)
+        # Side by side: each spends its first second or two importing; the service waits for the migration by itself.
         service = self._spawn("service", self._options.commands.service, environment)
+        migration = self._spawn("migrate", self._options.commands.migrate, environment)
+        gateway = self._spawn("gateway", self._options.commands.gateway, environment) if self._options.gateway else None
+        self._finish_migration(migration)
         self._wait_for(service, self._options.port, ("/health", "/ready"), limit("wait", "service_ready_s"))
         if gateway is not None:
             self._wait_for(gateway, self._options.gateway_port, (), limit("wait", "gateway_ready_s"))
@@ -167,9 +169,8 @@ class Supervisor:
         self._save()
         return child
 
-    def _migrate(self, environment: Mapping[str, str]) -> None:
-        """Runs the migrations to their end."""
-        child = self._spawn("migrate", self._options.commands.migrate, environment)
+    def _finish_migration(self, child: Child) -> None:
+        """Waits for the end of the migrations."""
         deadline = time.monotonic() + limit("wait", "migrate_s")
         while child.exit_code() is None:
             self._pause()

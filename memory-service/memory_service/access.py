@@ -4,32 +4,38 @@ The tenant comes from here and from nowhere else.  Keys are long random strings 
 Postgres down, keys seen lately stay known, so that working memory keeps answering.
 """
 
+import asyncio
 import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic
+from typing import TypeVar
 
 from memory_service.domain import Caller, Clock, Role, new_id
 from memory_service.errors import Forbidden, RateLimited, SetupRefused, StoreUnavailable, Unauthorized
 from memory_service.settings import Limits, Settings
 from memory_service.stores.postgres import keys
 from memory_service.stores.postgres.keys import ApiKey
-from memory_service.stores.postgres.pool import Postgres
+from memory_service.stores.postgres.pool import Connection, Postgres
 
 KEY_PREFIX = "hs_"
 HINT_CHARS = 7
 CACHE_ENTRIES_MAX = 10_000
 STALE_S_MAX = 600.0
+STALE_AFTER_S = 0.5  # working memory must not wait for a Postgres that is down
+T = TypeVar("T")
 DEFAULT_TENANT = "default"
 LOCAL = Caller(DEFAULT_TENANT, "admin")
 
 
 @dataclass(slots=True)
 class _Known:
-    key: ApiKey | None
+    key: ApiKey
     checked_at: float
+    good_until: float
 
 
 @dataclass(slots=True)
@@ -48,10 +54,12 @@ class Access:
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._buckets: OrderedDict[bytes, _Bucket] = OrderedDict()
         self._any: bool | None = None
-        self._any_at = 0.0
+        self._any_until = 0.0
+        self._loopback = True
 
     async def check_start(self, settings: Settings) -> None:
         """Without a key the service serves loopback only.  Raises SetupRefused."""
+        self._loopback = settings.loopback
         if settings.loopback:
             return
         try:
@@ -68,20 +76,21 @@ class Access:
 
     async def required(self) -> bool:
         """Does any key exist?  Known keys answer for a while when Postgres is down."""
-        now = monotonic()
-        if self._any is not None and now - self._any_at < self._numbers.auth_cache_s:
+        if self._any is not None and monotonic() < self._any_until:
             return self._any
         try:
-            self._any = await self._postgres.read(keys.any_active)
+            self._any = await self._asked(keys.any_active, bounded=self._any is not None)
         except StoreUnavailable:
             if self._any is None:
                 raise
-        self._any_at = now
+        self._any_until = monotonic() + self._numbers.auth_cache_s
         return bool(self._any)
 
     async def caller(self, authorization: str | None) -> Caller:
         """The caller of this Authorization header.  Raises Unauthorized, RateLimited, StoreUnavailable."""
         if not await self.required():
+            if not self._loopback:  # the last key was revoked while the service listens to a network
+                raise Unauthorized("no API key exists any more; create one: hindsight keys create")
             return LOCAL
         scheme, _, text = (authorization or "").partition(" ")
         text = text.strip()
@@ -96,22 +105,32 @@ class Access:
 
     async def _find(self, digest: bytes) -> ApiKey | None:
         now, known = monotonic(), self._known.get(digest)
-        if known is not None and now - known.checked_at < self._numbers.auth_cache_s:
+        if known is not None and now < known.good_until:
             return known.key
+        usable = known is not None and now - known.checked_at < STALE_S_MAX
         try:
-            key = await self._postgres.read(lambda c: keys.find(c, digest))
+            key = await self._asked(lambda c: keys.find(c, digest), bounded=usable)
         except StoreUnavailable:
-            if known is not None and known.key is not None and now - known.checked_at < STALE_S_MAX:
-                return known.key
-            raise
+            if known is None or not usable:
+                raise
+            known.good_until = monotonic() + self._numbers.auth_cache_s
+            return known.key
         if key is not None:  # unknown keys are not kept: anybody can send any number of them
-            self._known[digest] = _Known(key, now)
+            self._known[digest] = _Known(key, now, now + self._numbers.auth_cache_s)
             self._known.move_to_end(digest)
             while len(self._known) > CACHE_ENTRIES_MAX:
                 self._known.popitem(last=False)
         else:
             self._known.pop(digest, None)
         return key
+
+    async def _asked(self, question: Callable[[Connection], Awaitable[T]], *, bounded: bool) -> T:
+        """Postgres's answer.  `bounded`: an older one is at hand, so a Postgres that hangs is not waited for as long."""
+        try:
+            async with asyncio.timeout(STALE_AFTER_S if bounded else None):
+                return await self._postgres.read(question)
+        except TimeoutError:
+            raise StoreUnavailable("postgres") from None
 
     def _spend(self, digest: bytes, per_minute: int) -> None:
         """Token bucket: `per_minute` at once, refilled evenly over a minute.  Counted per process."""

@@ -1,4 +1,4 @@
-"""Do the configurations in CLIENTS.md work as they are written? Each is read from the page and used by the real client."""
+"""Do the configurations in the README work as they are written? Each is read from the page and used by the real client."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from gateway_stand_in import StandIn
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-PAGE = Path(__file__).parents[2] / "mcp-gateway" / "CLIENTS.md"
+README = Path(__file__).parents[2] / "README.md"
 KEY = "hs_your_key"
 EXECUTABLES = Path(sys.executable).parent
 
 
+def section() -> str:
+    """The README's part about MCP clients."""
+    return README.read_text().split("\n## MCP clients\n")[1].split("\n## ")[0]
+
+
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", section(), re.DOTALL)
 
 
 def servers() -> list[dict[str, Any]]:
@@ -81,7 +86,7 @@ async def test_the_python_example_and_the_curl_line_run(gateway: GatewayProcess,
 
 
 def test_every_setting_of_the_gateway_that_users_need_is_on_the_page() -> None:
-    text = PAGE.read_text()
+    text = section()
     for name in (
         "SERVICE_URL",
         "USER_ID",

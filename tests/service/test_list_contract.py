@@ -69,7 +69,7 @@ async def test_a_bad_limit_is_named(client: httpx.AsyncClient, user: str, name: 
         ({"user_id": "u", "filters": '{"metadata.a":{"eq":"\\ud800"}}'}, "filters.metadata.a.eq"),
         ({"user_id": "u", "filters": '{"metadata.a":{"eq":NaN}}'}, "filters.metadata.a.eq"),
         ({"user_id": "u", "filters": '{"metadata.a":{"eq":99999999999999999999}}'}, "filters.metadata.a.eq"),
-        ({"user_id": "u", "filters": "[" * 5000}, "filters"), ({"user_id": "u", "filters": '{"metadata.a":{"eq":' + "[" * 40 + "]" * 40 + "}}"}, "filters.metadata.a.eq.0.0.0.0"), ({"user_id": "u", "filters": '{"outcome":5}', "outcome": "success"}, "filters.outcome"),
+        ({"user_id": "u", "filters": "[" * 5000}, "filters"), ({"user_id": "u", "filters": '{"metadata.a":{"eq":' + "[" * 40 + "]" * 40 + "}}"}, "filters.metadata.a.eq.0.0.0.0.0"), ({"user_id": "u", "filters": '{"outcome":5}', "outcome": "success"}, "filters.outcome"),
         ({"user_id": "u", "filters": '{"nope":{"eq":1}}'}, "filters.nope"), ({"user_id": "u", "tags": "a\x00"}, "tags"),
     ],
     ids=str,

@@ -77,7 +77,7 @@ class LoopbackHosts:
 
 
 def _local_name(host: str) -> bool:
-    name = host.rsplit(":", 1)[0] if host.count(":") == 1 or "]" in host else host
+    name = host.rsplit(":", 1)[0] if host.count(":") == 1 or "]:" in host else host
     name = name.strip("[]").lower()
     if name == "localhost":
         return True

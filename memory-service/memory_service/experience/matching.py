@@ -125,7 +125,7 @@ class Evaluator:
         """The one place that says what each operator means."""
         operator = condition.operator
         if operator == "exists":
-            return (operand is not None) == condition.target
+            return bool(condition.target) is (operand is not None)
         if operand is None:
             return None
         if operator in ("eq", "ne"):

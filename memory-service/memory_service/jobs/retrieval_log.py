@@ -5,6 +5,7 @@ under overload the log loses entries (counted), never a search its time.
 """
 
 import asyncio
+import logging
 from collections import Counter, deque
 from datetime import datetime
 from uuid import UUID
@@ -14,6 +15,8 @@ from memory_service.settings import Retrievals
 from memory_service.stores.postgres import memories, retrievals
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.stores.postgres.retrievals import Retrieval
+
+log = logging.getLogger(__name__)
 
 
 class RetrievalLog:
@@ -47,6 +50,9 @@ class RetrievalLog:
             except StoreUnavailable:
                 self._queue.extendleft(reversed(rows))
                 return
+            except Exception:  # one bad entry must not end the log for all others
+                log.exception("%d retrievals could not be logged", len(rows))
+                self.dropped += len(rows)
 
 
 async def _write(connection: Connection, rows: list[Retrieval]) -> None:

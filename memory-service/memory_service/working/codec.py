@@ -61,7 +61,7 @@ def decode(raw: bytes) -> WorkingState:
 
 def time_text(at: datetime | None) -> str | None:
     """RFC 3339 in UTC; always with microseconds, so that times of one list sort as text."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if at else None
+    return at.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z" if at else None
 
 
 def _call_json(call: ToolCall) -> Json:

@@ -10,7 +10,8 @@ async def memory_counts(connection: Connection, tenant: str, user_id: str | None
     rows = await fetch_all(
         connection,
         """SELECT kind, state, count(*) FROM memory
-           WHERE tenant = %(tenant)s AND (%(user)s::text IS NULL OR user_id = %(user)s) GROUP BY kind, state""",
+           WHERE tenant = %(tenant)s AND (%(user)s::text IS NULL OR user_id = %(user)s)
+             AND (expires_at IS NULL OR expires_at > now()) GROUP BY kind, state""",
         {"tenant": tenant, "user": user_id},
     )
     counts: dict[str, dict[str, int]] = {"episodic": {}, "semantic": {}}

@@ -1,0 +1,51 @@
+"""What does a run teach, without a language model?
+
+`distill` runs the finders below over one reviewed run.  Each yields lessons of one decision point; every lesson is checked
+and refused with a reason when it is trivial.  Pure and deterministic: equal runs give equal lessons.
+"""
+
+from collections.abc import Callable, Iterator
+
+from memory_service.experience.distill.acceptance import refusal
+from memory_service.experience.distill.feedback import user_feedback
+from memory_service.experience.distill.ordering import orders_and_waits
+from memory_service.experience.distill.recovered import recovered_calls
+from memory_service.experience.distill.repeated import permanent_errors, repeated_errors
+from memory_service.experience.distill.run_view import RunView, view_of
+from memory_service.experience.distill.whole_run import whole_run
+from memory_service.experience.distill_rules import DistillRules
+from memory_service.experience.lessons import Lesson, Rejected
+from memory_service.experience.review import Review
+from memory_service.experience.trajectory import Trajectory
+
+__all__ = ["distill"]
+
+Finder = Callable[[RunView], Iterator[Lesson]]
+
+# The surest first: when a run has too many findings, the later ones give way.  The whole run always stays.
+FINDERS: tuple[Finder, ...] = (user_feedback, recovered_calls, orders_and_waits, permanent_errors, repeated_errors)
+
+
+def distill(trajectory: Trajectory, review: Review, rules: DistillRules) -> list[Lesson | Rejected]:
+    """Lessons of one `analysed` trajectory and the findings that are none.  At most `lessons_max` lessons.
+
+    A run that is not worth reviewing still leaves its one line about what worked, so that a similar task finds it.
+    """
+    run = view_of(trajectory, review, rules)
+    finders = () if run.dialogue else FINDERS[1:]
+    found = [lesson for finder in (FINDERS[0], *finders) for lesson in finder(run)]
+    judged: list[Lesson | Rejected] = []
+    kept: dict[tuple[object, ...], Lesson] = {}
+    for lesson in (*whole_run(run), *found):
+        reason = refusal(lesson, run)
+        key = tuple(sorted((triple.field, triple.operator, repr(triple.value)) for triple in lesson.conditions))
+        if not reason and key in kept:
+            reason = f"another lesson of this run ({kept[key].rule}) has the same conditions"
+        if not reason and len(kept) >= rules.limits.lessons_max:
+            reason = f"the run already gave {rules.limits.lessons_max} lessons"
+        if reason:
+            judged.append(Rejected(lesson, reason))
+        else:
+            kept[key] = lesson
+            judged.append(lesson)
+    return judged

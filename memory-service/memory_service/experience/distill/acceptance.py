@@ -1,0 +1,43 @@
+"""Is a finding worth keeping, and if not, why?
+
+Trivial, empty and self-contradicting lessons are refused with a reason in words.  It must not improve a lesson.
+"""
+
+from memory_service.experience.distill.run_view import RunView, holds_for
+from memory_service.experience.distill.values import is_identifier, is_setting_name
+from memory_service.experience.lessons import Lesson
+from memory_service.experience.quoting import MASK, masked
+from memory_service.experience.trajectory import text_of, words
+
+_ACTION_WORDS_MIN = 3
+
+
+def refusal(lesson: Lesson, run: RunView) -> str:
+    """Why not, "" when the lesson is good."""
+    if not lesson.conditions:
+        return "it has no condition, so it would apply always"
+    if len(words(lesson.action)) + len(words(lesson.avoid)) < _ACTION_WORDS_MIN:
+        return "it says nothing to do or to avoid"
+    if lesson.rule == "user_feedback" and len(words(run.trajectory.feedback or "")) < _ACTION_WORDS_MIN:
+        return "the feedback is too short to tell what to do"
+    for triple in lesson.conditions:
+        if MASK in masked(text_of(triple.value), run.rules):
+            return f"the condition on {triple.field} would hold a secret"
+        of_one_run = triple.operator == "eq" and triple.field.startswith("arguments.") and isinstance(triple.value, str)
+        if of_one_run and is_identifier(triple.value) and not is_setting_name(triple.field):
+            return f"the condition on {triple.field} names an id or number of this one run"
+    contradiction = _contradicted_by(lesson, run)
+    if contradiction is not None:
+        return f"step {contradiction} of the same run worked although it met these conditions"
+    if lesson.rule == "what_worked" and len(run.steps) == 1 and lesson.origin == "success" and not run.trajectory.goal.strip():
+        return "one plain call teaches nothing"
+    return ""
+
+
+def _contradicted_by(lesson: Lesson, run: RunView) -> int | None:
+    """A call that the lesson would have warned of and that worked.  Only for lessons about the arguments themselves."""
+    about_arguments = [triple for triple in lesson.conditions if triple.field.startswith("arguments.")]
+    after_error = any(triple.field.startswith("last_error") for triple in lesson.conditions)
+    if not about_arguments or after_error or lesson.rule == "user_feedback":
+        return None
+    return next((at for at, step in enumerate(run.steps) if not step.failed and holds_for(lesson.conditions, step)), None)
