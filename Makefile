@@ -10,7 +10,7 @@ PACKAGES := -e ./local-stack -e ./memory-service -e ./mcp-gateway
 # Byte code of everything would be a fifth of the environment, none would cost every start seconds: so only what is imported.
 WARM := import local_stack.cli, local_stack.qdrant.__main__, local_stack.qdrant.app, mcp_gateway.__main__, memory_service.__main__, \
 	memory_service.checkup, memory_service.keyring, memory_service.migrating, memory_service.reindexing, memory_service.serving, \
-	psycopg_pool, onnxruntime, tokenizers, uvloop
+	psycopg_pool, onnxruntime, uvloop
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .PHONY: setup dev up down status test test-unit test-faults check format clean
@@ -23,7 +23,7 @@ $(VENV)/.ready: local-stack/pyproject.toml memory-service/pyproject.toml mcp-gat
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed. On Debian: apt-get install python3-venv"; exit 1; }
 	@echo "== installing (about 130 MB to download the first time)"
 	@$(PIP) install --quiet --no-compile --progress-bar on $(PACKAGES)
-	@$(PIP) uninstall --quiet --yes setuptools hf-xet 2>/dev/null || true   # never imported here, 20 MB
+	@$(PIP) uninstall --quiet --yes setuptools 2>/dev/null || true   # comes with venv, nothing imports it
 	@rm -rf $(VENV)/lib/python*/site-packages/numpy/*/tests
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c '$(WARM)'
 	@touch $@

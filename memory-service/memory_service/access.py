@@ -11,6 +11,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from time import monotonic
 from typing import TypeVar
 
@@ -59,8 +60,8 @@ class Access:
 
     async def check_start(self, settings: Settings) -> None:
         """Without a key the service serves loopback only.  Raises SetupRefused."""
-        self._loopback = settings.loopback
-        if settings.loopback:
+        self._loopback = is_loopback(settings.host)
+        if self._loopback:
             return
         try:
             if await self.required():
@@ -146,6 +147,14 @@ class Access:
                 f"at most {per_minute} requests a minute", retry_after_s=max((1 - bucket.tokens) / rate, 0.001)
             )
         bucket.tokens -= 1
+
+
+def is_loopback(host: str) -> bool:
+    """An address of this machine only.  A name such as 127.0.0.1.example.com leads anywhere."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def require_writer(caller: Caller) -> None:

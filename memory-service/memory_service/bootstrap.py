@@ -20,6 +20,8 @@ from memory_service.metrics import EMBED_BATCH, EMBED_CACHE
 from memory_service.models.batching import EmbedderObserver
 from memory_service.models.embedders import open_embedder
 from memory_service.models.embedding_settings import EmbedderConfig, EmbeddingTunables
+from memory_service.models.language import open_language_model
+from memory_service.models.language_settings import LanguageNumbers, language_config
 from memory_service.models.ports import Embedder
 from memory_service.operations import Operations
 from memory_service.recall.lanes import Lanes
@@ -34,6 +36,7 @@ from memory_service.vocabulary import load_vocabulary
 from memory_service.working.service import WorkingMemory
 from memory_service.working.settings import Working
 from memory_service.write.contrasts import load_contrasts
+from memory_service.write.reading import ReadingNumbers, load_reading_terms
 from memory_service.write.rules import load_summary_rules
 from memory_service.write.service import MemoryWriter
 from memory_service.write.similar import SimilarMemories
@@ -88,6 +91,10 @@ async def open_runtime(
                 _embedder_config(settings), embedding_tunables(numbers), progress, _observer()
             )
             stack.push_async_callback(embedder.close)
+        language = open_language_model(language_config(settings), numbers.section("language", LanguageNumbers))
+        if language is not None:
+            stack.push_async_callback(language.close)
+        terms = load_reading_terms(rules, numbers.section("reading", ReadingNumbers))
         postgres = Postgres(settings.database_url, numbers.stores)
         await postgres.open()
         stack.push_async_callback(postgres.close)
@@ -120,7 +127,16 @@ async def open_runtime(
             index=index,
             embedder=embedder,
             access=Access(postgres, numbers.limits, clock),
-            writer=MemoryWriter(postgres, similar, vocabulary, rules, numbers, clock, relay.nudge),
+            writer=MemoryWriter(
+                postgres,
+                similar,
+                vocabulary,
+                rules,
+                numbers,
+                clock,
+                relay.nudge,
+                (language, terms) if language else None,
+            ),
             reader=MemoryReader(postgres, clock, numbers.heat),
             recall=Recall(postgres, lanes, curve, numbers, clock, retrieval_log.note),
             working=working,

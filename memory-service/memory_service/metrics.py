@@ -22,3 +22,18 @@ EMBED_BATCH = Histogram(
 EMBED_CACHE = Counter("hindsight_embed_cache_total", "Look-ups in the embedding cache", ["role", "result"])
 STORE_ERRORS = Counter("hindsight_store_errors_total", "Calls to a store that failed", ["store"])
 RETRIEVALS_DROPPED = Gauge("hindsight_retrieval_log_dropped", "Log entries lost because the queue was full")
+LANGUAGE_SECONDS_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
+LANGUAGE_CALLS = Counter("hindsight_language_calls_total", "Questions to the language model", ["purpose", "outcome"])
+LANGUAGE_SECONDS = Histogram(
+    "hindsight_language_seconds",
+    "Time of one question, retries included",
+    ["purpose"],
+    buckets=LANGUAGE_SECONDS_BUCKETS,
+)
+LANGUAGE_TOKENS = Counter(
+    "hindsight_language_tokens_total", "Tokens as the endpoint counts them", ["purpose", "direction"]
+)
+LANGUAGE_COST = Counter(
+    "hindsight_language_cost_total", "Tokens × the prices in [language], in their currency", ["purpose"]
+)
+READINGS = Counter("hindsight_readings_total", "Texts read for their summary and labels, by what read them", ["by"])

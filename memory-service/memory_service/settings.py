@@ -114,6 +114,7 @@ class Relay(Section):
     backoff_s: float
     backoff_s_max: float
     upsert_points_max: int
+    inline_chars_max: int
 
 
 class Retrievals(Section):

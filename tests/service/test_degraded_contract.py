@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 from fault_embedder import FaultyEmbedder
-from service_running import Backends, Proxy, World, found, indexed, new_user, numbers, problem_of, proxied, search, serving, until, write
+from service_running import Backends, Proxy, World, found, indexed, numbers, problem_of, proxied, search, serving, until, write
 
 
 @dataclass
@@ -119,13 +120,14 @@ async def test_with_postgres_down_memories_are_503_and_working_memory_answers(fr
     await frail.client.put("/v1/working-memory/t", json={"user_id": user, "task_goal": "carry on"})
     await frail.postgres.cut()
     path = f"/v1/memories/{memory['id']}"
-    for answer in (
-        await frail.client.get(path), await frail.client.get("/v1/memories", params={"user_id": user}), await frail.client.delete(path),
-        await frail.client.post("/v1/memories", json={"user_id": user, "content": "no"}), await frail.client.patch(path, json={"category": "x"}),
-        await frail.client.post("/v1/memories/search", json={"user_id": user, "query": "swan"}), await frail.client.get("/v1/stats"),
-        await frail.client.post("/v1/memories/batch", json={"memories": [{"user_id": user, "content": "no"}]}),
-        await frail.client.post("/v1/memories", json={"user_id": user, "content": "no"}, headers={"Idempotency-Key": new_user()}),
-    ):  # fmt: skip
+    client, fields = frail.client, {"user_id": user, "content": "no"}
+    answers = await asyncio.gather(
+        client.get(path), client.get("/v1/memories", params={"user_id": user}), client.delete(path), client.patch(path, json={"category": "x"}),
+        client.post("/v1/memories", json=fields), client.post("/v1/memories", json=fields, headers={"Idempotency-Key": user}), client.get("/v1/stats"),
+        client.post("/v1/memories/search", json={"user_id": user, "query": "swan"}), client.post("/v1/memories/batch", json={"memories": [fields]}),
+        client.delete(f"/v1/users/{user}"),
+    )  # fmt: skip
+    for answer in answers:
         assert problem_of(answer, 503)["code"] == "store_unavailable"
         assert int(answer.headers["retry-after"]) >= 1
     started = time.monotonic()

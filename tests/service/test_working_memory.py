@@ -228,7 +228,7 @@ async def test_another_tenant_finds_nothing(memory: WorkingMemory) -> None:
     await shown(memory)
 
 
-async def test_a_bound_key_finds_only_its_own_user(memory: WorkingMemory) -> None:
+async def test_a_bound_key_may_act_for_its_own_user_only(memory: WorkingMemory) -> None:
     await made(memory)
     bound = Caller("acme", "writer", user_id="v")
     for attempt in (
@@ -239,7 +239,7 @@ async def test_a_bound_key_finds_only_its_own_user(memory: WorkingMemory) -> Non
         memory.record_step(bound, "u", "t", Step("ls", "success")),
         memory.context(bound, "u", "t"),
     ):
-        with pytest.raises(NotFound):
+        with pytest.raises(Forbidden):
             await attempt
     await made(memory, user="v", caller=bound)
 

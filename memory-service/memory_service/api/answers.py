@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from fastapi import Request, Response
 
+from memory_service.api.dependencies import note
 from memory_service.bootstrap import Runtime
 from memory_service.domain import Caller, Json
 from memory_service.errors import Gone, IdempotencyMismatch, InvalidFields, RequestInProgress, StoreUnavailable
@@ -21,6 +22,7 @@ from memory_service.write.service import Record, no_record
 
 T = TypeVar("T")
 KEY_CHARS_MAX = 255
+LOGGED_IDS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,7 @@ async def once(
     """
     key = request.headers.get("idempotency-key")
     if key is None:
-        shown = answer(await work(no_record))
-        return reply(shown.body, shown.status)
+        return _told(request, answer(await work(no_record)))
     ticket = Ticket(caller.tenant, caller.key_id or "local", _checked(key), uuid4())
     if (earlier := await _claim(request, runtime, ticket)) is not None:
         return earlier
@@ -63,11 +64,15 @@ async def once(
 
     try:
         async with _renewing(runtime, ticket):
-            shown = answer(await work(record))
+            return _told(request, answer(await work(record)))
     except BaseException:
         with suppress(StoreUnavailable):
             await asyncio.shield(runtime.postgres.read(lambda c: idempotency.release(c, ticket)))
         raise
+
+
+def _told(request: Request, shown: Answer) -> Response:
+    note(request, ids=[str(one) for one in shown.memory_ids[:LOGGED_IDS_MAX]])
     return reply(shown.body, shown.status)
 
 

@@ -17,7 +17,7 @@ from memory_service.api.body import text_problem
 from memory_service.errors import FieldError, InvalidFields
 
 REF = "#/components/schemas/{model}"
-MODEL = "x-model"  # a note for install_openapi; it does not reach the page
+_BODIES: dict[str, type[BaseModel]] = {}  # what `takes` was given: FastAPI would try to write a class into the page
 
 
 class ContractRoute(APIRoute):
@@ -38,13 +38,13 @@ class ContractRoute(APIRoute):
 def takes(model: type[BaseModel], description: str = "") -> dict[str, Any]:
     """openapi_extra of a route whose body is read by `read_body`."""
     schema = {"$ref": REF.format(model=model.__name__)}
+    _BODIES[model.__name__] = model
     return {
         "requestBody": {
             "required": True,
             "description": description,
             "content": {"application/json": {"schema": schema}},
         },
-        MODEL: model,
     }
 
 
@@ -53,30 +53,14 @@ def install_openapi(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            models = {r.openapi_extra[MODEL] for r in _routes(app) if MODEL in (r.openapi_extra or {})}
             page = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            for operation in (o for path in page["paths"].values() for o in path.values()):
-                operation.pop(MODEL, None)
-            ordered = sorted(models, key=lambda m: str(m.__name__))
+            ordered = [_BODIES[name] for name in sorted(_BODIES)]
             _, definitions = models_json_schema([(m, "validation") for m in ordered], ref_template=REF)
             page.setdefault("components", {}).setdefault("schemas", {}).update(definitions.get("$defs", {}))
             app.openapi_schema = page
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
-
-
-def _routes(app: FastAPI) -> list[APIRoute]:
-    found: list[APIRoute] = []
-    pending = list(app.routes)
-    while pending:
-        route = pending.pop()
-        if isinstance(route, APIRoute):
-            found.append(route)
-        pending.extend(
-            getattr(getattr(route, "original_router", None), "routes", []) or getattr(route, "routes", []) or []
-        )
-    return found
 
 
 def _query_names(dependant: Any) -> frozenset[str]:

@@ -62,6 +62,7 @@ async def write_batch(request: Request, services: Services, caller: Writer) -> R
 
 @router.get("")
 async def list_memories(
+    request: Request,
     services: Services,
     caller: Reader,
     user_id: Annotated[Identifier, Query()],
@@ -86,6 +87,7 @@ async def list_memories(
 ) -> Response:
     """List memories, newest first."""
     require_user(caller, user_id)
+    note(request, user_id=user_id)
     limits = services.tunables.limits
     conditions = parse_filters(filters_of_query(filters, limits), limits.filter_conditions_max)
     if outcome is not None:
@@ -111,9 +113,11 @@ async def list_memories(
 
 
 @router.get("/{memory_id}")
-async def read(memory_id: str, services: Services, caller: Reader) -> Response:
+async def read(request: Request, memory_id: str, services: Services, caller: Reader) -> Response:
     """One memory."""
-    return reply(services.shown(await services.reader.get(caller, path_id(memory_id))))
+    memory = await services.reader.get(caller, path_id(memory_id))
+    note(request, user_id=memory.user_id, ids=[str(memory.id)])
+    return reply(services.shown(memory))
 
 
 @router.patch("/{memory_id}", openapi_extra=takes(PatchMemory))
@@ -129,13 +133,15 @@ async def change(
     patch = await read_body(request, PatchMemory, limits)
     changes = patch_changes(patch, limits)
     memory = await services.writer.update(caller, path_id(memory_id), changes, version_of(if_match))
+    note(request, user_id=memory.user_id, ids=[str(memory.id)])
     return reply(services.shown(memory))
 
 
 @router.delete("/{memory_id}", status_code=204)
-async def erase(memory_id: str, services: Services, caller: Writer) -> Response:
+async def erase(request: Request, memory_id: str, services: Services, caller: Writer) -> Response:
     """Erase one memory everywhere."""
-    await services.writer.delete(caller, path_id(memory_id))
+    memory = await services.writer.delete(caller, path_id(memory_id))
+    note(request, user_id=memory.user_id, ids=[str(memory.id)])
     return Response(status_code=204)
 
 
@@ -266,6 +272,7 @@ def _written(services: Runtime) -> Any:
     def answer(written: Written) -> Answer:
         shown = services.shown(written.memory)
         ids = (written.memory.id,)
+        by = {"inferred_by": written.inferred_by} if written.inferred_by else {}
         if written.status == "duplicate":
             return Answer(
                 200,
@@ -273,11 +280,12 @@ def _written(services: Runtime) -> Any:
                     "status": "duplicate",
                     "duplicate_of": str(written.memory.id),
                     "similarity": _rounded(written.similarity),
+                    **by,
                     "memory": shown,
                 },
                 ids,
             )
-        return Answer(201, {"status": written.status, "memory": shown}, ids)
+        return Answer(201, {"status": written.status, **by, "memory": shown}, ids)
 
     return answer
 
@@ -291,4 +299,5 @@ def _result(index: int, result: Written | HindsightError) -> dict[str, Any]:
     if isinstance(result, HindsightError):
         return {"index": index, "status": "rejected", "error": problem(result)}
     shown = {"index": index, "status": result.status, "id": str(result.memory.id)}
+    shown |= {"inferred_by": result.inferred_by} if result.inferred_by else {}
     return {**shown, "duplicate_of": shown["id"]} if result.status == "duplicate" else shown

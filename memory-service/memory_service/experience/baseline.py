@@ -37,6 +37,9 @@ def baseline_of(past: Sequence[Effort], numbers: BaselineNumbers) -> Baseline:
     newest = past[-numbers.runs_max :]
     if len(newest) < numbers.runs_min:
         return Baseline(Effort(**{field.name: getattr(numbers, field.name) for field in fields(Effort)}), 0)
-    known = {field.name: [value for run in newest if (value := getattr(run, field.name)) is not None] for field in fields(Effort)}
+    known = {
+        field.name: [value for run in newest if (value := getattr(run, field.name)) is not None]
+        for field in fields(Effort)
+    }
     medians = {name: float(median(values)) if values else None for name, values in known.items()}
     return Baseline(Effort(**medians), len(newest))  # type: ignore[arg-type]  # only duration_ms can be None

@@ -140,34 +140,21 @@ class ConditionIndex:
         if field is None:
             field = self._fields[condition.field] = FieldPostings(self._triples.new_field())
             self._tree.add(condition.field)
-        field.entries += 1
         triple, new = self._triples.take(condition, field.number)
-        if new:
-            field.file(triple, condition)
-        if condition.operator in ORDERED:
-            field.thresholds(condition).add(condition.target, triple, slot)
-        elif (posting := self._posting(triple, condition, field)) is not None:
-            posting.add(slot)
+        field.file(triple, new, condition, slot)
+        if condition.operator == "exists" and not condition.value:
+            self._absent.add(slot)
         return triple
 
     def _take_out(self, triple: int, slot: int) -> None:
         condition = self._triples.condition(triple)
         field = self._fields[condition.field]
-        if condition.operator in ORDERED:
-            field.thresholds(condition).remove(condition.target, slot)
-        else:
-            self._posting(triple, condition, field).remove(slot)
-        if self._triples.give_back(triple, field.number):
-            field.take_out(triple, condition)
-        field.entries -= 1
+        field.take_out(triple, self._triples.give_back(triple, field.number), condition, slot)
+        if condition.operator == "exists" and not condition.value:
+            self._absent.remove(slot)
         if not field.entries:
             self._tree.remove(condition.field)
             self._triples.drop_field(self._fields.pop(condition.field).number)
-
-    def _posting(self, triple: int, condition: Condition, field: FieldPostings) -> Posting:
-        if condition.operator == "exists":
-            return field.weak if condition.value else self._absent
-        return self._triples.slots(triple) if SELECTIVE_FIRST[condition.operator] <= 1 else field.weak
 
     # Searching.
 
@@ -207,10 +194,7 @@ class ConditionIndex:
             answers[field.excluding.view()] = TRUE
             answers[field.excluded(operand)] = FALSE
             answers[field.unsettled.view()] = UNSETTLED
-            for triple in field.hits(operand):
-                answers[triple] = TRUE
-                candidates.append(self._triples.slots(triple).view())
-            for triples, slots in field.ordered(operand):
+            for triples, slots in field.true_for(operand):
                 answers[triples] = TRUE
                 candidates.append(slots)
         marked = np.zeros(self._slots_used, np.bool_)
@@ -224,17 +208,23 @@ class ConditionIndex:
         """The candidates without a false triple, and how many true ones each has."""
         true = np.zeros(len(slots), np.int8)
         for column in self._columns:
-            triples = column[slots]
-            given = answers[triples]
-            if (open_triples := triples[given == UNSETTLED]).size:
-                for triple in np.unique(open_triples).tolist():
-                    condition = self._triples.condition(triple)
-                    holds = self._evaluator.holds(condition, operands[condition.field])
-                    answers[triple] = UNKNOWN if holds is None else TRUE if holds else FALSE
-                given = answers[triples]
+            triples = column.take(slots)
+            given = answers.take(triples)
+            if (asked := triples[given == UNSETTLED]).size:
+                self._settle(asked, answers, operands)
+                given = answers.take(triples)
             left = given != FALSE
             slots, true = slots[left], true[left] + (given[left] == TRUE)
         return slots, true
+
+    def _settle(self, asked: Numbers, answers: NDArray[np.int8], operands: Mapping[str, Operand]) -> None:
+        """Evaluate each distinct triple among those asked for."""
+        wanted = np.zeros(len(answers), np.bool_)
+        wanted[asked] = True
+        for triple in np.flatnonzero(wanted).tolist():
+            condition = self._triples.condition(triple)
+            holds = self._evaluator.holds(condition, operands[condition.field])
+            answers[triple] = UNKNOWN if holds is None else TRUE if holds else FALSE
 
     def _hits(self, slots: Iterable[int], state: Mapping[str, Any]) -> tuple[Hit, ...]:
         """Matched and missing triples, spelled out for the few that are returned."""

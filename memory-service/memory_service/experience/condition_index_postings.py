@@ -9,18 +9,21 @@ Must not evaluate what a hash or a bisection can't answer: that is settled later
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory_service.experience.conditions import Condition
+from memory_service.experience.conditions import LISTED, ORDERED, Condition
 from memory_service.experience.matching import Operand, comparable
 
 Numbers = NDArray[np.int32]
 EMPTY: Numbers = np.empty(0, np.int32)
+STRONG = ("eq", "in", "starts_with")  # with the ordered ones
+EXCLUDING = ("ne", "nin")
+UNSETTLED_UNTIL_ASKED = ("contains", "not_contains", "matches")
 
 
 class Posting:
@@ -43,6 +46,14 @@ class Posting:
     def view(self) -> Numbers:
         """Not copied: it must be gone before the next add or remove."""
         return np.frombuffer(self._items, np.int32) if self._items else EMPTY
+
+
+class Found:
+    """What one value or one prefix makes true: distinct triples, and the slots that have them."""
+
+    def __init__(self) -> None:
+        self.triples = Posting()
+        self.slots = Posting()
 
 
 class Thresholds:
@@ -88,73 +99,97 @@ class FieldPostings:
         self.weak = Posting()  # slots, once per weak triple
         self.excluding = Posting()  # triples ne and nin: true unless the value is one of theirs
         self.unsettled = Posting()  # triples contains, not_contains and matches
-        self._by_key: dict[Hashable, Posting] = {}  # key → triples eq and in
+        self._by_key: dict[Hashable, Found] = {}  # of eq and in
         self._excluded_by_key: dict[Hashable, Posting] = {}  # key → triples ne and nin
-        self._by_prefix: dict[str, int] = {}
+        self._by_prefix: dict[Hashable, Found] = {}  # of starts_with
         self._prefix_lengths: Counter[int] = Counter()
         self._thresholds: dict[tuple[str, type], Thresholds] = {}
 
-    # A triple is filed when its first experience comes and taken out with its last one.
+    def file(self, triple: int, new: bool, condition: Condition, slot: int) -> None:
+        """One experience more has the triple; `new` when it is the first."""
+        self.entries += 1
+        if condition.operator in ORDERED:
+            self._ordered(condition).add(condition.target, triple, slot)
+        elif condition.operator in STRONG:
+            for key in _keys(condition):
+                found = self._strong(condition).setdefault(key, Found())
+                found.slots.add(slot)
+                if new:
+                    found.triples.add(triple)
+        elif condition.operator != "exists" or condition.value:
+            self.weak.add(slot)
+        if new:
+            self._file_distinct(triple, condition)
 
-    def file(self, triple: int, condition: Condition) -> None:
-        for keys, key in self._places(condition):
-            keys.setdefault(key, Posting()).add(triple)
-        if (bag := self._bag(condition)) is not None:
-            bag.add(triple)
-        if condition.operator == "starts_with":
-            self._by_prefix[condition.target] = triple
+    def take_out(self, triple: int, last: bool, condition: Condition, slot: int) -> None:
+        """One experience less has the triple; `last` when none is left."""
+        self.entries -= 1
+        if condition.operator in ORDERED:
+            self._ordered(condition).remove(condition.target, slot)
+        elif condition.operator in STRONG:
+            strong = self._strong(condition)
+            for key in _keys(condition):
+                strong[key].slots.remove(slot)
+                if last:
+                    strong[key].triples.remove(triple)
+                if not strong[key].slots:
+                    del strong[key]
+        elif condition.operator != "exists" or condition.value:
+            self.weak.remove(slot)
+        if last:
+            self._take_out_distinct(triple, condition)
+
+    def _file_distinct(self, triple: int, condition: Condition) -> None:
+        if condition.operator in UNSETTLED_UNTIL_ASKED:
+            self.unsettled.add(triple)
+        elif condition.operator in EXCLUDING:
+            self.excluding.add(triple)
+            for key in _keys(condition):
+                self._excluded_by_key.setdefault(key, Posting()).add(triple)
+        elif condition.operator == "starts_with":
             self._prefix_lengths[len(condition.target)] += 1
 
-    def take_out(self, triple: int, condition: Condition) -> None:
-        for keys, key in self._places(condition):
-            keys[key].remove(triple)
-            if not keys[key]:
-                del keys[key]
-        if (bag := self._bag(condition)) is not None:
-            bag.remove(triple)
-        if condition.operator == "starts_with":
-            del self._by_prefix[condition.target]
+    def _take_out_distinct(self, triple: int, condition: Condition) -> None:
+        if condition.operator in UNSETTLED_UNTIL_ASKED:
+            self.unsettled.remove(triple)
+        elif condition.operator in EXCLUDING:
+            self.excluding.remove(triple)
+            for key in _keys(condition):
+                self._excluded_by_key[key].remove(triple)
+                if not self._excluded_by_key[key]:
+                    del self._excluded_by_key[key]
+        elif condition.operator == "starts_with":
             self._prefix_lengths[len(condition.target)] -= 1
             if not self._prefix_lengths[len(condition.target)]:
                 del self._prefix_lengths[len(condition.target)]
 
-    def _places(self, condition: Condition) -> Iterator[tuple[dict[Hashable, Posting], Hashable]]:
-        if condition.operator in ("eq", "ne"):
-            yield (self._by_key if condition.operator == "eq" else self._excluded_by_key), condition.target
-        elif condition.operator in ("in", "nin"):
-            for key in condition.target:
-                yield (self._by_key if condition.operator == "in" else self._excluded_by_key), key
+    def _strong(self, condition: Condition) -> dict[Hashable, Found]:
+        return self._by_prefix if condition.operator == "starts_with" else self._by_key
 
-    def _bag(self, condition: Condition) -> Posting | None:
-        if condition.operator in ("ne", "nin"):
-            return self.excluding
-        return self.unsettled if condition.operator in ("contains", "not_contains", "matches") else None
-
-    def thresholds(self, condition: Condition) -> Thresholds:
+    def _ordered(self, condition: Condition) -> Thresholds:
         return self._thresholds.setdefault((condition.operator, _kind(condition.target)), Thresholds())
 
     # What a present value says.
 
-    def hits(self, operand: Operand) -> Iterator[int]:
-        """True triples eq, in and starts_with."""
-        if (found := self._by_key.get(operand.key)) is not None:
-            yield from found.view().tolist()
+    def true_for(self, operand: Operand) -> Iterator[tuple[Numbers, Numbers]]:
+        """(triples, slots) of the true strong ones."""
+        found = [self._by_key.get(operand.key)]
         if self._by_prefix and isinstance(operand.raw, str):
-            for length in self._prefix_lengths:
-                if length <= len(operand.raw) and (triple := self._by_prefix.get(operand.raw[:length])) is not None:
-                    yield triple
+            found += [self._by_prefix.get(operand.raw[:length]) for length in self._prefix_lengths]
+        yield from ((one.triples.view(), one.slots.view()) for one in found if one is not None)
+        for (operator, kind), entries in self._thresholds.items():
+            value = comparable(_SAMPLES[kind], operand)
+            if value is not None and len(entries):
+                yield entries.true_for(operator, value)
 
     def excluded(self, operand: Operand) -> Numbers:
         """False triples ne and nin."""
         found = self._excluded_by_key.get(operand.key)
         return EMPTY if found is None else found.view()
 
-    def ordered(self, operand: Operand) -> Iterator[tuple[Numbers, Numbers]]:
-        """(triples, slots) of the true gt, gte, lt and lte."""
-        for (operator, kind), entries in self._thresholds.items():
-            value = comparable(_SAMPLES[kind], operand)
-            if value is not None and len(entries):
-                yield entries.true_for(operator, value)
+
+def _keys(condition: Condition) -> Iterable[Hashable]:
+    return condition.target if condition.operator in LISTED else (condition.target,)
 
 
 _SAMPLES: dict[type, Any] = {str: "", float: 0.0, datetime: datetime.min}

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from memory_service.experience.condition_index_postings import Numbers, Posting
+from memory_service.experience.condition_index_postings import Numbers
 from memory_service.experience.conditions import Condition
 
 T = TypeVar("T", bound=np.generic)
@@ -37,7 +37,6 @@ class Triples:
     def __init__(self) -> None:
         self._number_of: dict[Condition, int] = {}
         self._conditions: list[Condition | None] = [None]
-        self._slots: list[Posting | None] = [None]  # only eq, in and starts_with use theirs
         self._entries: list[int] = [0]
         self._free: list[int] = []
         self._field_of: Numbers = np.zeros(FIRST_CAPACITY, np.int32)
@@ -79,7 +78,7 @@ class Triples:
         del self._number_of[condition]
         if condition.operator == "exists":
             del self._exists[field, condition.value]
-        self._conditions[triple] = self._slots[triple] = None
+        self._conditions[triple] = None
         self._field_of[triple] = NO_FIELD
         self._free.append(triple)
         return True
@@ -87,7 +86,6 @@ class Triples:
     def _new(self) -> int:
         triple = len(self._conditions)
         self._conditions.append(None)
-        self._slots.append(None)
         self._entries.append(0)
         if triple >= len(self._field_of):
             self._field_of = grown(self._field_of, capacity_for(triple + 1))
@@ -98,12 +96,6 @@ class Triples:
         assert condition is not None, "a number that was given back"
         return condition
 
-    def slots(self, triple: int) -> Posting:
-        posting = self._slots[triple]
-        if posting is None:
-            posting = self._slots[triple] = Posting()
-        return posting
-
     def entries_of(self, condition: Condition) -> int:
         return self._entries[self._number_of.get(condition, 0)]
 
@@ -113,7 +105,7 @@ class Triples:
         by_field[list(PSEUDO_FIELDS)] = list(PSEUDO_FIELDS.values())
         by_field[present] = FALSE
         by_field[incomparable] = UNSETTLED
-        answers: NDArray[np.int8] = by_field[self._field_of[: len(self._conditions)]]
+        answers: NDArray[np.int8] = by_field.take(self._field_of[: len(self._conditions)])
         for field in present:
             for wanted in (True, False):
                 if (triple := self._exists.get((field, wanted))) is not None:

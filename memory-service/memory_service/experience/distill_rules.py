@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memory_service.errors import SetupRefused
 from memory_service.experience.review_rules import ReviewRules
-from memory_service.terms import Vocabulary
+from memory_service.terms import Vocabulary, query_terms
 
 OTHER_ERROR = "other"
 NO_ERROR = "none"
@@ -69,6 +69,10 @@ class MessageStarts(_Section):
     request: tuple[str, ...]
 
 
+class _Goal(_Section):
+    generic: tuple[str, ...]
+
+
 class _Secrets(_Section):
     argument_names: frozenset[str]
     patterns: tuple[str, ...]
@@ -86,6 +90,7 @@ class _File(_Section):
     decisive: DecisiveWeights
     tools: ToolKinds
     messages: MessageStarts
+    goal: _Goal
     secrets: _Secrets
     error_class: tuple[_ErrorClass, ...] = Field(min_length=1)
 
@@ -106,6 +111,7 @@ class DistillRules:
     decisive: DecisiveWeights
     tools: ToolKinds
     messages: MessageStarts
+    generic_goal_terms: frozenset[str]
     secret_names: frozenset[str]
     secret_patterns: tuple[re.Pattern[str], ...]
     error_classes: tuple[ErrorClass, ...]
@@ -134,7 +140,11 @@ def load_distill_rules(path: Path, review: ReviewRules, vocabulary: Vocabulary) 
         entries = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
         raise SetupRefused(f"{path}: {entries}.") from problem
     classes = tuple(
-        ErrorClass(known.name, known.permanent, _compiled(path, known.name, "|".join(f"(?:{p})" for p in known.patterns), re.IGNORECASE))
+        ErrorClass(
+            known.name,
+            known.permanent,
+            _compiled(path, known.name, "|".join(f"(?:{p})" for p in known.patterns), re.IGNORECASE),
+        )
         for known in file.error_class
     )
     return DistillRules(
@@ -143,6 +153,7 @@ def load_distill_rules(path: Path, review: ReviewRules, vocabulary: Vocabulary) 
         decisive=file.decisive,
         tools=file.tools,
         messages=file.messages,
+        generic_goal_terms=frozenset(term for word in file.goal.generic for term in query_terms(word, vocabulary)),
         secret_names=file.secrets.argument_names,
         secret_patterns=tuple(_compiled(path, "secrets.patterns", pattern) for pattern in file.secrets.patterns),
         error_classes=classes,

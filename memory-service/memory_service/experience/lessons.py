@@ -102,7 +102,9 @@ def query_text(
     if tool:
         parts.append(tool.replace("_", " "))
     if arguments:
-        telling = " ".join(word for word in argument_text(Step(tool, arguments)).split() if not _IDENTIFIER.fullmatch(word))
+        telling = " ".join(
+            word for word in argument_text(Step(tool, arguments)).split() if not _IDENTIFIER.fullmatch(word)
+        )
         parts.append(safe_text(f"{' '.join(arguments)} {telling}", rules, chars))
     if error.strip():
         kept = " ".join(word for word in error.split() if not _IDENTIFIER.fullmatch(word))
@@ -113,17 +115,27 @@ def query_text(
 def goal_terms(goal: str, rules: DistillRules) -> list[str]:
     """Distinctive words of a goal as stems, the most repeated first, then in order; no ids, numbers or stop words."""
     plain = " ".join(word for word in safe_text(goal, rules, len(goal)).split() if not _IDENTIFIER.fullmatch(word))
-    terms = [term for term in query_terms(plain, rules.vocabulary) if len(term) >= _TERM_CHARS_MIN and not _IDENTIFIER.fullmatch(term)]
+    found = query_terms(plain, rules.vocabulary)
+    known = [term for term in found if len(term) >= _TERM_CHARS_MIN and not _IDENTIFIER.fullmatch(term)]
+    terms = [term for term in known if term not in rules.generic_goal_terms] or known
     counts = Counter(stem for word in plain.split() for stem in query_terms(word, rules.vocabulary))
     return sorted(terms, key=lambda term: -counts[term])[: rules.limits.goal_terms_state_max]
 
 
 def state_of(
-    rules: DistillRules, *, goal: str, task_type: str | None, tool: str, arguments: Mapping[str, Any], past: Sequence[Step]
+    rules: DistillRules,
+    *,
+    goal: str,
+    task_type: str | None,
+    tool: str,
+    arguments: Mapping[str, Any],
+    past: Sequence[Step],
 ) -> dict[str, Any]:
     """The state before a call.  `past`: the task's calls so far, oldest first."""
     failed = next((step for step in reversed(past) if step.failed), None)
-    cured = failed is not None and any(step.tool == failed.tool and not step.failed for step in past[_at(past, failed) :])
+    cured = failed is not None and any(
+        step.tool == failed.tool and not step.failed for step in past[_at(past, failed) :]
+    )
     error = failed.error if failed and not cured else ""
     state: dict[str, Any] = {
         "tool": tool,

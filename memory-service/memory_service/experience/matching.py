@@ -128,16 +128,16 @@ class Evaluator:
             return bool(condition.target) is (operand is not None)
         if operand is None:
             return None
+        if operator in ("contains", "not_contains"):
+            return _asked(operator == "contains", _contains(condition, operand))
+        if operator == "matches":
+            return self._matches(condition.target, operand)
         if operator in ("eq", "ne"):
             return _asked(operator == "eq", None if operand.key is None else bool(operand.key == condition.target))
         if operator in ("in", "nin"):
             return _asked(operator == "in", None if operand.key is None else bool(operand.key in condition.target))
-        if operator in ("contains", "not_contains"):
-            return _asked(operator == "contains", _contains(condition, operand))
         if operator == "starts_with":
             return isinstance(operand.raw, str) and bool(operand.raw.startswith(condition.target))
-        if operator == "matches":
-            return self._matches(condition.target, operand)
         return _ordered(condition, operand)
 
     def _matches(self, pattern: str, operand: Operand) -> bool | None:

@@ -49,4 +49,7 @@ def cut(text: str, chars_max: int) -> str:
 
 def is_secret_name(name: str, rules: DistillRules) -> bool:
     folded = name.rpartition(".")[2].casefold().replace("-", "_")
-    return any(folded == secret or folded.endswith(f"_{secret}") or secret in folded.split("_") for secret in rules.secret_names)
+    return any(
+        folded == secret or folded.endswith(f"_{secret}") or secret in folded.split("_")
+        for secret in rules.secret_names
+    )

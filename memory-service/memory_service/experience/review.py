@@ -9,21 +9,27 @@ nearly equal, because 30 positive runs can't carry a fit.
 """
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from memory_service.experience.baseline import Baseline, Effort
 from memory_service.experience.review_rules import ReviewRules, ScoreNumbers
-from memory_service.experience.trajectory import Step, Trajectory, argument_text, call_key, words
+from memory_service.experience.trajectory import Step, Trajectory, argument_text, call_key, is_chinese, words
 from memory_service.terms import Vocabulary, query_terms
 
-_TERM_CHARS_MIN = 2
+_GOAL_WORD = re.compile(
+    r"[^\W\u3400-\u9fff](?:(?:(?![\u3400-\u9fff])[\w@./:'’+-])*[^\W\u3400-\u9fff])?|[\u3400-\u9fff]+"
+)
+_WORD_CHARS_MIN = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """`near_repeats` includes the exact ones; `retries` are failed calls whose tool was called again later."""
+    """`effort` is what the service keeps of the run for later baselines; `near_repeats` includes the exact ones;
+    `retries` are failed calls whose tool was called again later; `untouched` are words of the goal that no call carried.
+    """
 
     steps: int
     tool_calls: int
@@ -41,8 +47,8 @@ class Review:
 
 def review_trajectory(trajectory: Trajectory, baseline: Baseline, rules: ReviewRules, vocabulary: Vocabulary) -> Review:
     """Judge one `analysed` trajectory.  Linear in its text; every call meets a bounded number of earlier ones."""
-    untouched = untouched_goal_terms(trajectory, rules, vocabulary)
-    effort = effort_of(trajectory, rules, vocabulary)
+    untouched = untouched_goal_words(trajectory, rules, vocabulary)
+    effort = _effort(trajectory, rules, len(untouched))
     near = _near_repeats(trajectory.steps, rules)
     failed = sum(step.failed for step in trajectory.steps)
     retries = _retries(trajectory.steps)
@@ -65,8 +71,7 @@ def review_trajectory(trajectory: Trajectory, baseline: Baseline, rules: ReviewR
     return _with_reasons(counted, trajectory, rules)
 
 
-def effort_of(trajectory: Trajectory, rules: ReviewRules, vocabulary: Vocabulary) -> Effort:
-    """What the service keeps of a run for later baselines."""
+def _effort(trajectory: Trajectory, rules: ReviewRules, untouched: int) -> Effort:
     steps = trajectory.steps
     durations = [step.duration_ms for step in steps if step.duration_ms is not None]
     return Effort(
@@ -74,20 +79,37 @@ def effort_of(trajectory: Trajectory, rules: ReviewRules, vocabulary: Vocabulary
         tool_calls=sum(step.tool.casefold() not in rules.tools.talk for step in steps),
         repeated_calls=len(steps) - len({call_key(step) for step in steps}),
         argument_chars=sum(len(argument_text(step)) for step in steps),
-        untouched_goal_terms=len(untouched_goal_terms(trajectory, rules, vocabulary)),
+        untouched_goal_terms=untouched,
         closing_chars=len(argument_text(steps[-1])) if steps else 0,
         duration_ms=sum(durations) if steps and len(durations) == len(steps) else None,
     )
 
 
-def untouched_goal_terms(trajectory: Trajectory, rules: ReviewRules, vocabulary: Vocabulary) -> tuple[str, ...]:
-    """Words of the goal (stems, no stop words) that no call carries in its name or arguments, in the order of the goal."""
-    asked = [term for term in query_terms(trajectory.goal, vocabulary, rules.limits.lookup_terms_max) if len(term) >= _TERM_CHARS_MIN]
+def untouched_goal_words(trajectory: Trajectory, rules: ReviewRules, vocabulary: Vocabulary) -> tuple[str, ...]:
+    """Words of the goal that no call carries in its name, argument names or values, as written and in order; Chinese as bigrams.
+
+    Compared by stem; stop words don't count, and what was only said to the user is not done.
+    """
     done = "\n".join(
-        f"{step.tool.replace('_', ' ')} {argument_text(step)}" for step in trajectory.steps if step.tool.casefold() not in rules.tools.talk
+        f"{' '.join((step.tool, *step.arguments)).replace('_', ' ')} {argument_text(step)}"
+        for step in trajectory.steps
+        if step.tool.casefold() not in rules.tools.talk
     )
-    carried = set(query_terms(done, vocabulary))
-    return tuple(term for term in asked if term not in carried)
+    carried = set(query_terms(done[: rules.limits.covered_chars_max], vocabulary))
+    asked = dict.fromkeys(_GOAL_WORD.findall(trajectory.goal))
+    missing: dict[str, str] = {}  # what identifies the word → the word
+    for word in list(asked)[: rules.limits.lookup_terms_max]:
+        terms = query_terms(word, vocabulary)
+        if is_chinese(word):
+            missing.update({term: term for term in terms if term not in carried})
+        elif (
+            terms
+            and len(word) >= _WORD_CHARS_MIN
+            and word.casefold() not in vocabulary.stop_words
+            and terms[0] not in carried
+        ):
+            missing.setdefault(terms[0], word)
+    return tuple(missing.values())
 
 
 def _near_repeats(steps: Sequence[Step], rules: ReviewRules) -> int:
@@ -151,20 +173,41 @@ def _reasons(review: Review, trajectory: Trajectory, rules: ReviewRules) -> list
     say(trajectory.outcome == "aborted", "The run was aborted.", "任务中止。")
     say(trajectory.outcome == "detour", "The goal was reached by a detour.", "绕了弯路才完成。")
     say(bool((trajectory.feedback or "").strip()), "The user gave feedback.", "用户给了反馈。")
-    say(review.failed_calls > 0, f"Calls that failed: {review.failed_calls}, of which tried again: {review.retries}.",
-        f"失败的调用：{review.failed_calls} 次，其中重试 {review.retries} 次。")  # fmt: skip
-    say(review.near_repeats > 0, f"Calls that repeat or nearly repeat an earlier one: {review.near_repeats} (exactly: {review.repeated_calls}).",
-        f"重复或几乎重复的调用：{review.near_repeats} 次（完全相同 {review.repeated_calls} 次）。")  # fmt: skip
-    say(review.steps > usual.steps, f"{review.steps} steps; {usual.steps:g} are usual.", f"共 {review.steps} 步，通常 {usual.steps:g} 步。")
-    say(review.tool_calls > usual.tool_calls, f"{review.tool_calls} tool calls; {usual.tool_calls:g} are usual.",
-        f"工具调用 {review.tool_calls} 次，通常 {usual.tool_calls:g} 次。")  # fmt: skip
-    if review.effort.duration_ms is not None and usual.duration_ms is not None and review.effort.duration_ms > usual.duration_ms:
+    say(
+        review.failed_calls > 0,
+        f"Calls that failed: {review.failed_calls}, of which tried again: {review.retries}.",
+        f"失败的调用：{review.failed_calls} 次，其中重试 {review.retries} 次。",
+    )
+    say(
+        review.near_repeats > 0,
+        f"Calls that repeat or nearly repeat an earlier one: {review.near_repeats} (exactly: {review.repeated_calls}).",
+        f"重复或几乎重复的调用：{review.near_repeats} 次（完全相同 {review.repeated_calls} 次）。",
+    )
+    say(
+        review.steps > usual.steps,
+        f"{review.steps} steps; {usual.steps:g} are usual.",
+        f"共 {review.steps} 步，通常 {usual.steps:g} 步。",
+    )
+    say(
+        review.tool_calls > usual.tool_calls,
+        f"{review.tool_calls} tool calls; {usual.tool_calls:g} are usual.",
+        f"工具调用 {review.tool_calls} 次，通常 {usual.tool_calls:g} 次。",
+    )
+    if (
+        review.effort.duration_ms is not None
+        and usual.duration_ms is not None
+        and review.effort.duration_ms > usual.duration_ms
+    ):
         mine, median = review.effort.duration_ms / 1000, usual.duration_ms / 1000
         say(True, f"It took {mine:.1f} s; {median:.1f} s are usual.", f"耗时 {mine:.1f} 秒，通常 {median:.1f} 秒。")
     say(review.effort.argument_chars > usual.argument_chars, "It wrote more than usual.", "写入的内容比通常多。")
     more_untouched = review.effort.untouched_goal_terms > usual.untouched_goal_terms
     named = ", ".join(review.untouched[: rules.limits.named_terms_max])
-    say(more_untouched, f"More of the goal than usual reached no call: {named}.", f"目标中较多内容没有任何调用涉及：{named}。")
+    say(
+        more_untouched,
+        f"More of the goal than usual reached no call: {named}.",
+        f"目标中较多内容没有任何调用涉及：{named}。",
+    )
     if not found:
         found.append("没有超出通常水平的地方。" if zh else "Nothing above the usual effort.")
     return found

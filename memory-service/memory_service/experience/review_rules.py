@@ -23,6 +23,7 @@ class ReviewLimits(_Section):
     arguments_depth_max: int = Field(gt=0)
     compared_calls_max: int = Field(gt=0)
     lookup_terms_max: int = Field(gt=0)
+    covered_chars_max: int = Field(gt=0)
     named_terms_max: int = Field(gt=0)
 
 

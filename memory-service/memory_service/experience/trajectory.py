@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from memory_service.errors import FieldError, InvalidFields
+from memory_service.errors import InvalidFields
 from memory_service.experience.review_rules import ReviewLimits
 
 StepStatus = Literal["success", "error"]
@@ -67,7 +67,7 @@ def text_of(value: object) -> str:
 def analysed(trajectory: Trajectory, limits: ReviewLimits) -> Trajectory:
     """The run as review and distillation read it: long texts cut.  Raises InvalidFields when there are too many steps."""
     if len(trajectory.steps) > limits.steps_max:
-        raise InvalidFields([FieldError("trajectory.steps", f"has {len(trajectory.steps)} steps; at most {limits.steps_max} are read")])
+        raise InvalidFields.of("trajectory.steps", f"has {len(trajectory.steps)} steps; at most {limits.steps_max} are read")
     chars = limits.text_chars_max
     steps = tuple(
         replace(
@@ -79,7 +79,9 @@ def analysed(trajectory: Trajectory, limits: ReviewLimits) -> Trajectory:
         )
         for step in trajectory.steps
     )
-    return replace(trajectory, goal=trajectory.goal[:chars], feedback=(trajectory.feedback or "")[:chars] or None, steps=steps)
+    return replace(
+        trajectory, goal=trajectory.goal[:chars], feedback=(trajectory.feedback or "")[:chars] or None, steps=steps
+    )
 
 
 def _cut(value: Any, limits: ReviewLimits, depth: int = 1) -> Any:

@@ -154,7 +154,8 @@ class Relay:
 
     async def _upsert(self, found: Sequence[Memory]) -> list[str]:
         """Embed and write the points; their ids."""
-        pieces = [(memory, self._embedder.chunks(passage(memory, self._vocabulary))) for memory in found]
+        long = sum(len(memory.content) for memory in found) > self._numbers.inline_chars_max
+        pieces = await asyncio.to_thread(self._cut, found) if long else self._cut(found)
         texts = [text for _, chunks in pieces for text in chunks]
         if not texts:
             return []
@@ -167,6 +168,10 @@ class Relay:
         for i in range(0, len(points), size):
             await self._index.upsert(points[i : i + size])
         return [str(point.id) for point in points]
+
+    def _cut(self, found: Sequence[Memory]) -> list[tuple[Memory, list[str]]]:
+        """The chunks of each memory.  Takes up to a second for a long text, which then happens in a thread."""
+        return [(memory, self._embedder.chunks(passage(memory, self._vocabulary))) for memory in found]
 
     async def _put_back(self, rows: Sequence[OutboxRow], error: StoreUnavailable | EmbedderUnavailable) -> None:
         STORE_ERRORS.labels(error.store if isinstance(error, StoreUnavailable) else "embedder").inc()

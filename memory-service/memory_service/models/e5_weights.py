@@ -14,6 +14,7 @@ import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -130,7 +131,7 @@ class E5Weights:
         self._at += 4 * count
         text = bytes(self._bytes[self._at : self._at + text_bytes])
         self._at += text_bytes
-        pieces = tuple(text[start:end].decode() for start, end in zip(bounds, bounds[1:], strict=False))
+        pieces = tuple(text[start:end].decode() for start, end in pairwise(bounds))
         return Vocabulary(pieces, tuple(scores), bos, eos, pad, unk)
 
     def _skip_normalisation(self) -> None:

@@ -74,5 +74,7 @@ def _hub(
 
 
 def _hash(config: EmbedderConfig, tunables: EmbeddingTunables) -> Embedder:
-    rule = WindowRule(tunables.hash_window_words, tunables.chunk_overlap_tokens, tunables.chunk_boundary_search_tokens)
+    rule = WindowRule.fitted(
+        tunables.hash_window_words, tunables.chunk_overlap_tokens, tunables.chunk_boundary_search_tokens
+    )
     return HashEmbedder(config.dimensions or tunables.hash_dimensions, rule)

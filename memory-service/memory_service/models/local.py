@@ -73,7 +73,7 @@ class LocalEmbedder:
             )
         }
         prefix = len(model.token_starts(model.fingerprint.passage_prefix))
-        self._rule = WindowRule(
+        self._rule = WindowRule.fitted(
             model.window_tokens - _SPECIAL_TOKENS - prefix - tunables.chunk_margin_tokens,
             tunables.chunk_overlap_tokens,
             tunables.chunk_boundary_search_tokens,

@@ -86,7 +86,7 @@ class EmbeddingsEndpoint:
     def _pause_s(self, attempt: int, asked_s: float | None) -> float:
         """Full jitter (AWS Architecture Blog, 2015), so that many clients do not come back together."""
         longest = self._tunables.remote_retry_max_s
-        drawn = random.uniform(0, min(longest, self._tunables.remote_retry_base_s * 2**attempt))
+        drawn = random.uniform(0, min(longest, self._tunables.remote_retry_base_s * 2**attempt))  # noqa: S311 - no secret
         return min(longest, asked_s + drawn) if asked_s is not None else drawn
 
     async def _attempt(self, texts: Sequence[str]) -> list[Vector]:
@@ -167,7 +167,7 @@ class OpenAIEmbedder:
         self._bytes_per_token = tunables.remote_bytes_per_token_min
         self._passage_requests = asyncio.Semaphore(tunables.remote_concurrent_requests_max)
         prefix = max(self.count_tokens(fingerprint.query_prefix), self.count_tokens(fingerprint.passage_prefix))
-        self._rule = WindowRule(
+        self._rule = WindowRule.fitted(
             tunables.remote_window_tokens - prefix - tunables.chunk_margin_tokens,
             tunables.chunk_overlap_tokens,
             tunables.chunk_boundary_search_tokens,

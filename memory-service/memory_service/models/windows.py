@@ -24,6 +24,12 @@ class WindowRule:
         if self.budget < 1 or not 0 <= self.overlap + self.boundary_search < self.budget:
             raise ValueError("overlap and boundary search must leave room in the window for new text")
 
+    @classmethod
+    def fitted(cls, budget: int, overlap: int, boundary_search: int) -> "WindowRule":
+        """As wished, but for a small window at most a quarter of it for each of the two."""
+        budget = max(1, budget)
+        return cls(budget, min(overlap, budget // 4), min(boundary_search, budget // 4))
+
 
 def windows(text: str, starts: Sequence[int], rule: WindowRule) -> list[str]:
     """Consecutive overlapping pieces of `text`, at least one, that together cover every character.

@@ -13,6 +13,7 @@ from typing import Literal
 from uuid import UUID
 
 from memory_service.domain import Clock, Lane, Memory, MemoryFilter, new_id
+from memory_service.metrics import LANES, LANES_DEGRADED
 from memory_service.models.ports import Vector
 from memory_service.recall.fusion import Candidate, LaneScore, fuse, vector_scores
 from memory_service.recall.lanes import LaneResult, Lanes, Scores, within
@@ -102,6 +103,10 @@ class Recall:
         if request.rerank:
             gathered.degraded.append("rerank")  # no reranker is configured
         took_ms = 1000 * (monotonic() - started)
+        for lane, lane_ms in gathered.lane_ms.items():
+            LANES.labels(lane).observe(lane_ms / 1000)
+        for lane in gathered.degraded:
+            LANES_DEGRADED.labels(lane).inc()
         answer = SearchAnswer(retrieval_id, found, gathered.degraded, round(took_ms, 3), gathered.lane_ms)
         self._note(_retrieval(request, answer, self._clock()))
         return answer

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import orjson
 
-from memory_service.access import require_writer
+from memory_service.access import require_user, require_writer
 from memory_service.domain import SHARED_USER, Caller, Clock, utc_now
 from memory_service.errors import InvalidFields, NotFound
 from memory_service.stores.redis import Once, TaskKey, WorkingStore
@@ -32,7 +32,7 @@ class RepeatableRequest:
 class WorkingMemory:
     """Working memory of all tasks.  Every method raises StoreUnavailable when Redis is down.
 
-    With a caller, also NotFound for what is not there or belongs to a user that the key is not bound to.
+    With a caller, also NotFound for what is not there and Forbidden for a user that the key is not bound to.
     """
 
     def __init__(
@@ -145,11 +145,10 @@ class WorkingMemory:
     # Who may touch what.
 
     def _key(self, caller: Caller, user_id: str, task_id: str) -> TaskKey:
-        """The task's place.  A key that is bound to another user learns nothing: its tasks are unknown."""
+        """The task's place.  Raises Forbidden for a key that is bound to another user, whether or not the task exists."""
         checked_id("user_id", user_id)
         checked_id("task_id", task_id)
-        if not caller.may_act_for(user_id):
-            raise NotFound
+        require_user(caller, user_id)
         return TaskKey(caller.tenant, user_id, task_id)
 
     def _writable(self, caller: Caller, user_id: str, task_id: str) -> TaskKey:

@@ -41,6 +41,12 @@ class Draft:
     infer: bool = True
 
     @property
+    def has_gaps(self) -> bool:
+        """Is there anything left for a language model to say?"""
+        given = (self.summary, self.event_type, self.category, self.entities, self.importance)
+        return self.infer and any(one is None for one in given)
+
+    @property
     def needs_reading(self) -> bool:
         """Must the summariser read the text?  Not when everything that it would find is given or unwanted."""
         return self.infer or self.kind == "auto"
@@ -48,11 +54,15 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write answered.  `memory` is the new one, or the existing one of a duplicate."""
+    """What a write answered.  `memory` is the new one, or the existing one of a duplicate.
+
+    `inferred_by` is what read the text: a language model or the rules; None when the draft was to be stored as given.
+    """
 
     status: Literal["created", "duplicate"]
     memory: Memory
     similarity: float | None = None
+    inferred_by: Literal["model", "rules"] | None = None
 
 
 def complete(draft: Draft, tenant: str, reading: Summary | None, now: datetime, write: Write, heat: Heat) -> Memory:

@@ -6,6 +6,7 @@ Duplicates inside a batch count too: the second of two equal drafts is merged in
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 from memory_service.domain import Memory
@@ -23,6 +24,7 @@ class Prepared:
     memory: Memory
     text: IndexedText
     match: Match | None = None
+    inferred_by: Literal["model", "rules"] | None = None
 
 
 class Plan:

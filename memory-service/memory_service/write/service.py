@@ -19,14 +19,17 @@ from memory_service.errors import (
     StaleVersion,
     StoreUnavailable,
 )
+from memory_service.models.ports import LanguageModel
 from memory_service.settings import Tunables
 from memory_service.shapes import memory_json
 from memory_service.stores.postgres import changes, memories, outbox
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.vocabulary import Vocabulary
 from memory_service.write.drafts import Draft, Written, apply_patch, complete, differences
+from memory_service.write.duplicates import content_hash
 from memory_service.write.indexing import indexed_text, lock_key
 from memory_service.write.plan import Plan, Prepared
+from memory_service.write.reading import Reading, ReadingTerms, read_all_with_model
 from memory_service.write.similar import SimilarMemories
 from memory_service.write.summarise import SummaryRules, summarise
 
@@ -51,6 +54,7 @@ class MemoryWriter:
         tunables: Tunables,
         clock: Clock,
         nudge: Callable[[], None],
+        language: tuple[LanguageModel, ReadingTerms] | None = None,
     ) -> None:
         self._postgres = postgres
         self._similar = similar
@@ -59,6 +63,7 @@ class MemoryWriter:
         self._numbers = tunables
         self._clock = clock
         self._nudge = nudge
+        self._language = language
 
     async def write(self, caller: Caller, draft: Draft, record: Record = no_record) -> Written:
         """One memory, durable when this returns."""
@@ -150,20 +155,50 @@ class MemoryWriter:
     async def _prepare(self, caller: Caller, drafts: Sequence[Draft]) -> list[Prepared]:
         """Summarise, make the keyword terms, look for what means the same."""
         large = sum(len(d.content) for d in drafts) > self._numbers.write.inline_chars_max
+        twins = await asyncio.to_thread(self._summarised, drafts) if large else self._summarised(drafts)
+        readings = await self._read(caller, drafts, twins)
         prepared = (
-            await asyncio.to_thread(self._completed, caller, drafts) if large else self._completed(caller, drafts)
+            await asyncio.to_thread(self._completed, caller, drafts, readings)
+            if large
+            else self._completed(caller, drafts, readings)
         )
         inferring = [p for p in prepared if p.draft.infer]
         matches = await self._similar.find(caller, [p.memory for p in inferring])
         return [replace(p, match=matches.get(p.memory.id)) for p in prepared]
 
-    def _completed(self, caller: Caller, drafts: Sequence[Draft]) -> list[Prepared]:
-        """Pure and, for long texts, slow: run in a thread then, so that other requests go on."""
+    def _summarised(self, drafts: Sequence[Draft]) -> list[Reading | None]:
+        """By the rules.  Pure and, for long texts, slow: run in a thread then, so that other requests go on."""
+        return [Reading(summarise(d.content, self._rules), "rules") if d.needs_reading else None for d in drafts]
+
+    async def _read(
+        self, caller: Caller, drafts: Sequence[Draft], twins: Sequence[Reading | None]
+    ) -> list[Reading | None]:
+        """The language model's readings where there is one, something to fill, and the text is not stored already."""
+        readings = list(twins)
+        asked = [at for at, draft in enumerate(drafts) if draft.has_gaps] if self._language else []
+        if not asked or self._language is None:
+            return readings
+        pairs = await asyncio.to_thread(
+            lambda: [(drafts[at].user_id, content_hash(drafts[at].content)) for at in asked]
+        )
+        known = await self._postgres.read(lambda c: memories.find_same_text(c, caller.tenant, pairs, self._clock()))
+        stored = {(m.user_id, content_hash(m.content)) for m in known}
+        asked = [at for at, pair in zip(asked, pairs, strict=True) if pair not in stored]
+        texts = [(drafts[at].content, twin.summary) for at in asked if (twin := twins[at]) is not None]
+        model, terms = self._language
+        for at, reading in zip(asked, await read_all_with_model(texts, model, terms), strict=True):
+            readings[at] = reading
+        return readings
+
+    def _completed(self, caller: Caller, drafts: Sequence[Draft], readings: Sequence[Reading | None]) -> list[Prepared]:
+        """Pure and, for long texts, slow, like `_summarised`."""
         now, numbers, prepared = self._clock(), self._numbers, []
-        for draft in drafts:
-            reading = summarise(draft.content, self._rules) if draft.needs_reading else None
-            memory = complete(draft, caller.tenant, reading, now, numbers.write, numbers.heat)
-            prepared.append(Prepared(draft, memory, indexed_text(memory, self._vocabulary)))
+        for draft, reading in zip(drafts, readings, strict=True):
+            memory = complete(
+                draft, caller.tenant, reading.summary if reading else None, now, numbers.write, numbers.heat
+            )
+            by = reading.by if reading and draft.infer else None
+            prepared.append(Prepared(draft, memory, indexed_text(memory, self._vocabulary), inferred_by=by))
         return prepared
 
     async def _store(self, connection: Connection, caller: Caller, prepared: Sequence[Prepared]) -> list[Written]:
@@ -184,7 +219,10 @@ class MemoryWriter:
             await memories.insert_many(connection, plan.new)
         for before, after in plan.merged():
             await self._replace(connection, before, after, caller, "duplicate")
-        return [replace(w, memory=plan.latest(w.memory)) for w in written]
+        return [
+            replace(w, memory=plan.latest(w.memory), inferred_by=p.inferred_by)
+            for w, p in zip(written, prepared, strict=True)
+        ]
 
     async def _replace(self, connection: Connection, before: Memory, after: Memory, caller: Caller, cause: str) -> None:
         """Write `after`, keeping `before` as a version when the version rose."""

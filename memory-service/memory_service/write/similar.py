@@ -5,6 +5,7 @@ memories of the user in one call, and lets duplicates.same_meaning decide.  With
 a write must not depend on them.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -56,7 +57,8 @@ class SimilarMemories:
 
         A text of several chunks is not compared: one chunk does not speak for the whole.
         """
-        chunks = {m.id: self._embedder.chunks(passage(m, self._vocabulary)) for m in new}
+        long = sum(len(m.content) for m in new) > self._numbers.inline_chars_max
+        chunks = await asyncio.to_thread(self._cut, new) if long else self._cut(new)
         single = [m for m in new if len(chunks[m.id]) == 1]
         if not single:
             return {}
@@ -74,6 +76,9 @@ class SimilarMemories:
         known = {row.id: row for row in rows}
         found = {m.id: self._same(m, hits, known) for m, hits in zip(single, close, strict=True)}
         return {memory_id: match for memory_id, match in found.items() if match is not None}
+
+    def _cut(self, new: Sequence[Memory]) -> dict[UUID, list[str]]:
+        return {m.id: self._embedder.chunks(passage(m, self._vocabulary)) for m in new}
 
     def _filter(self, caller: Caller, memory: Memory) -> MemoryFilter:
         return MemoryFilter(caller.tenant, (memory.user_id,), self._clock(), kinds=(memory.kind,), states=LIVE_STATES)

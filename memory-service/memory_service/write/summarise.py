@@ -18,7 +18,7 @@ from memory_service.write.importance import importance
 from memory_service.write.rules import SummaryRules, load_summary_rules
 from memory_service.write.sentences import analysed_part, sentences, without_quotations
 
-__all__ = ["Entity", "Summary", "SummaryRules", "load_summary_rules", "summarise"]
+__all__ = ["Entity", "Summary", "SummaryRules", "load_summary_rules", "shortened", "summarise"]
 
 _CUT_AT = re.compile(r"[\s，,、；;：:)）]")
 _ELLIPSIS = "…"
@@ -56,9 +56,9 @@ def _one_sentence(content: str, parts: Sequence[str], reading: Reading, found: S
     if len(content) <= chars_max:
         return " ".join(content.split())
     if not parts:  # nothing but symbols
-        return _shortened(" ".join(content[: chars_max * 4].split()), chars_max)
+        return shortened(" ".join(content[: chars_max * 4].split()), chars_max)
     worth = [_worth(part, position, reading, found, rules) for position, part in enumerate(parts)]
-    return _shortened(" ".join(parts[worth.index(max(worth))].split()), chars_max)
+    return shortened(" ".join(parts[worth.index(max(worth))].split()), chars_max)
 
 
 def _worth(part: str, position: int, reading: Reading, found: Sequence[Entity], rules: SummaryRules) -> float:
@@ -74,7 +74,7 @@ def _worth(part: str, position: int, reading: Reading, found: Sequence[Entity], 
     return worth
 
 
-def _shortened(line: str, chars_max: int) -> str:
+def shortened(line: str, chars_max: int) -> str:
     """At most `chars_max` characters; cut at the last word or clause end in the second half, marked by an ellipsis."""
     if len(line) <= chars_max:
         return line

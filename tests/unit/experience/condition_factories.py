@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import strategies as st
+
 from memory_service.experience.conditions import Condition, parse_conditions
 from memory_service.experience.conditions_settings import ConditionLimits
 from memory_service.experience.confidence_settings import ConfidenceSettings

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from memory_service.experience.condition_index import ConditionIndex, Entry, Hits
 from memory_service.experience.conditions_settings import ConditionLimits
 from memory_service.experience.matching import Evaluator
-
 from tests.unit.experience.condition_factories import LIMITS, NOW, STATES, TRIPLE_LISTS, limits, parsed, triple
 
 ALL = 10_000
@@ -61,7 +61,7 @@ def search(entries: list[Entry], state: dict[str, Any], **arguments: Any) -> Hit
     return index.search(state, **{"exact_max": ALL, "partial_max": ALL, **arguments})
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(ENTRY_LISTS, st.lists(STATES, min_size=1, max_size=4))
 def test_the_index_finds_what_evaluating_every_experience_finds(entries: list[Entry], states: list[dict[str, Any]]) -> None:
     index = ConditionIndex(Evaluator(LIMITS), entries)
@@ -71,7 +71,7 @@ def test_the_index_finds_what_evaluating_every_experience_finds(entries: list[En
         assert (hits.exact_total, hits.partial_total) == (len(expected.exact), len(expected.partial))
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(ENTRY_LISTS, STATES)
 def test_it_finds_the_same_when_state_values_are_too_large_to_compare(entries: list[Entry], state: dict[str, Any]) -> None:
     tight = limits(state_nodes_max=2, state_text_chars_max=2, pattern_text_chars_max=2, state_depth_max=2)
@@ -88,7 +88,7 @@ def test_limits_keep_the_best(entries: list[Entry], state: dict[str, Any], exact
     assert everything(hits) == Expected(expected.exact[:exact], expected.partial[:partial])
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(ENTRY_LISTS, STATES, st.integers(1, 3))
 def test_what_accept_refuses_does_not_use_up_the_limit(entries: list[Entry], state: dict[str, Any], limit: int) -> None:
     def odd(experience_id: UUID) -> bool:
@@ -137,7 +137,7 @@ class ChangingIndex(RuleBasedStateMachine):
         assert len(self.index) == len(self.kept)
 
 
-ChangingIndex.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+ChangingIndex.TestCase.settings = settings(max_examples=20, stateful_step_count=20)
 TestChangingIndex = ChangingIndex.TestCase
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from memory_service.errors import InvalidFields
 from memory_service.experience.conditions import condition_hash, parse_conditions
-
 from tests.unit.experience.condition_factories import LIMITS, TRIPLE_LISTS, limits, parsed, triple
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from memory_service.experience.matching import Evaluator, Match
 
+from memory_service.experience.matching import Evaluator, Match
 from tests.unit.experience.condition_factories import LIMITS, STATES, TRIPLE_LISTS, limits, parsed, triple
 
 MORNING, SAME_MORNING, NOON = "2026-01-31T09:30:00Z", "2026-01-31T10:30:00+01:00", "2026-01-31T12:00:00Z"

@@ -1,6 +1,6 @@
 """Does any sentence-transformers model serve through the same port, and is a missing package said plainly?
 
-The tests with a model run where sentence-transformers is installed and HINDSIGHT_TEST_SENTENCE_MODEL names a folder with
+The tests with a model run where sentence-transformers is installed and TEST_SENTENCE_MODEL names a folder with
 one; neither belongs in the torch-free environment.
 """
 
@@ -23,10 +23,10 @@ from memory_service.models.hub import _prefix
 from memory_service.models.ports import Embedder
 
 CONFIG = Path(__file__).parents[3] / "config" / "memory.toml"
-FOLDER = os.environ.get("HINDSIGHT_TEST_SENTENCE_MODEL", "")
+FOLDER = os.environ.get("TEST_SENTENCE_MODEL", "")
 with_model = pytest.mark.skipif(
     not FOLDER or importlib.util.find_spec("sentence_transformers") is None,
-    reason="needs sentence-transformers and HINDSIGHT_TEST_SENTENCE_MODEL",
+    reason="needs sentence-transformers and TEST_SENTENCE_MODEL",
 )
 
 

@@ -83,6 +83,15 @@ def test_a_rule_that_could_not_advance_is_refused(budget: int, overlap: int, sea
         WindowRule(budget, overlap, search)
 
 
+@pytest.mark.parametrize("budget", [-5, 0, 1, 2, 10, 64, 500])
+def test_a_small_window_gets_a_smaller_overlap_and_still_advances(budget: int) -> None:
+    text = "".join(f"w{number} " for number in range(700))
+    pieces = windows(text, words(text), WindowRule.fitted(budget, 48, 64))
+
+    assert rejoined(text, pieces)
+    assert max(len(words(piece)) for piece in pieces) <= max(1, budget)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(1, 600), max_size=60))
 def test_packing_covers_every_row_once_within_the_bounds(lengths: list[int]) -> None:

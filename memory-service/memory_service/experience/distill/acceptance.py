@@ -29,7 +29,12 @@ def refusal(lesson: Lesson, run: RunView) -> str:
     contradiction = _contradicted_by(lesson, run)
     if contradiction is not None:
         return f"step {contradiction} of the same run worked although it met these conditions"
-    if lesson.rule == "what_worked" and len(run.steps) == 1 and lesson.origin == "success" and not run.trajectory.goal.strip():
+    if (
+        lesson.rule == "what_worked"
+        and len(run.steps) == 1
+        and lesson.origin == "success"
+        and not run.trajectory.goal.strip()
+    ):
         return "one plain call teaches nothing"
     return ""
 
@@ -40,4 +45,6 @@ def _contradicted_by(lesson: Lesson, run: RunView) -> int | None:
     after_error = any(triple.field.startswith("last_error") for triple in lesson.conditions)
     if not about_arguments or after_error or lesson.rule == "user_feedback":
         return None
-    return next((at for at, step in enumerate(run.steps) if not step.failed and holds_for(lesson.conditions, step)), None)
+    return next(
+        (at for at, step in enumerate(run.steps) if not step.failed and holds_for(lesson.conditions, step)), None
+    )

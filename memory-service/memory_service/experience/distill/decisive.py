@@ -9,11 +9,13 @@ import re
 from collections.abc import Sequence
 
 from memory_service.experience.distill.run_view import RunView
-from memory_service.experience.trajectory import Step, argument_text, call_key
+from memory_service.experience.trajectory import Step, argument_text, call_key, words
 
 _SPECIFIC = re.compile(r"\b(?:[A-Z][\w'’.-]+|\d[\w.,:%-]*)|[\u3400-\u9fff]{2,4}")
 _CODE = re.compile(r"```|^\s{0,8}(?:import|def|from \w+ import|SELECT)\b", re.MULTILINE)
+_PIECE = re.compile(r"[^\n。！？!?]+")
 _WORDS_MIN = 4
+_PHRASE_WORDS = 6
 _REQUEST_CHARS_MAX = 600
 
 
@@ -27,7 +29,11 @@ def decisive_steps(run: RunView) -> tuple[int, ...]:
 def _turning_messages(run: RunView) -> tuple[int, ...]:
     fresh = _new_specifics(run)
     said = [at for at, step in enumerate(run.steps) if at and _kind(run, step) == "claim"]
-    pool = said or [at for at, step in enumerate(run.steps) if _kind(run, step) != "procedural"] or list(range(len(run.steps)))
+    pool = (
+        said
+        or [at for at, step in enumerate(run.steps) if _kind(run, step) != "procedural"]
+        or list(range(len(run.steps)))
+    )
     most_new = max([fresh[at] for at in pool] + [1])
     weights = run.rules.decisive
 
@@ -44,7 +50,7 @@ def _kind(run: RunView, step: Step) -> str:
     text = argument_text(step)
     start = text.lstrip().casefold()
     starts = run.rules.messages
-    if len(text.split()) < _WORDS_MIN and text.isascii() or start.startswith(starts.procedural):
+    if (len(text.split()) < _WORDS_MIN and text.isascii()) or start.startswith(starts.procedural):
         return "procedural"
     if start.startswith(starts.plan):
         return "plan"
@@ -65,7 +71,10 @@ def _new_specifics(run: RunView) -> list[int]:
 
 
 def _telling_calls(run: RunView) -> tuple[int, ...]:
-    failed = [at for at, step in enumerate(run.steps) if step.failed]
+    """One step per distinct error: the third identical refusal tells nothing more."""
+    failed = list(
+        {(step.tool, step.error): at for at, step in reversed(list(enumerate(run.steps))) if step.failed}.values()
+    )[::-1]
     uncured = [at for at in failed if not _worked_later(run.steps, at)]
     seen: set[str] = set()
     repeats = []
@@ -74,9 +83,32 @@ def _telling_calls(run: RunView) -> tuple[int, ...]:
         if key in seen and run.is_call(step):
             repeats.append(at)
         seen.add(key)
-    done = [at for at, step in enumerate(run.steps) if run.is_call(step) and not step.failed]
-    return tuple(dict.fromkeys((*uncured, *repeats, *failed, *reversed(done))))
+    done = [at for at, step in enumerate(run.steps) if run.is_call(step) and not step.failed and at not in repeats]
+    said = [at for at, step in enumerate(run.steps) if run.is_talk(step)]
+    order = (*uncured, *failed, *reversed(done), *repeats)
+    return tuple(dict.fromkeys(order or [*reversed(said), *range(len(run.steps))]))
 
 
 def _worked_later(steps: Sequence[Step], at: int) -> bool:
     return any(step.tool == steps[at].tool and not step.failed for step in steps[at + 1 :])
+
+
+def telling_sentence(run: RunView, at: int) -> str:
+    """Of a message the passage with most phrases that no other step has; the whole message when none is long enough."""
+    text = argument_text(run.steps[at])
+    elsewhere = set(_phrases(run.trajectory.goal))
+    for other, step in enumerate(run.steps):
+        if other != at:
+            elsewhere.update(_phrases(argument_text(step)))
+    pieces = [piece.strip()[: run.rules.limits.quote_chars_max] for piece in _PIECE.findall(text)]
+    own = [
+        (sum(1 if phrase not in elsewhere else -1 for phrase in _phrases(piece)), -place, piece)
+        for place, piece in enumerate(pieces)
+    ]
+    best = max((found for found in own if len(words(found[2])) >= _PHRASE_WORDS), default=None)
+    return best[2] if best else text
+
+
+def _phrases(text: str) -> list[str]:
+    said = words(text)
+    return [" ".join(said[start : start + _PHRASE_WORDS]) for start in range(len(said) - _PHRASE_WORDS + 1)]

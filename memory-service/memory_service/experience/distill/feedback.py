@@ -11,7 +11,8 @@ from memory_service.experience.lessons import Lesson, Triple
 
 _SENTENCE = re.compile(r"[^。！？!?；;\n.]+(?:[。！？!?；;]|\.(?=\s|$)|\.(?=\S)[^。！？!?；;\n.]*)*")
 _NEGATED = re.compile(
-    r"\b(?:don't|do not|never|stop|avoid|shouldn't|should not|mustn't|must not|no need to|wrong|instead of)\b|不要|别再|别|不应|不该|禁止|避免|勿|不能再",
+    r"\b(?:don't|do not|never|stop|avoid|shouldn't|should not|mustn't|must not|no need to|wrong"
+    r"|instead of)\b|不要|别再|别|不应|不该|禁止|避免|勿|不能再",
     re.IGNORECASE,
 )
 

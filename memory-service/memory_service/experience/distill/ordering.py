@@ -12,7 +12,8 @@ from memory_service.experience.lessons import Lesson, Triple
 from memory_service.experience.trajectory import Step, call_key, leaves, text_of
 
 _ASKED_WAIT = re.compile(
-    r"(?:retry.?after|wait|try again in|重试前等待|等待)\D{0,20}?(\d{1,5}(?:\.\d{1,3})?)\s{0,2}(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|毫秒|秒|分钟)?",
+    r"(?:retry.?after|wait|try again in|重试前等待|等待)\D{0,20}?(\d{1,5}(?:\.\d{1,3})?)"
+    r"\s{0,2}(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|毫秒|秒|分钟)?",
     re.IGNORECASE,
 )
 _SECONDS = {"ms": 0.001, "mi": 60.0, "m": 60.0, "毫秒": 0.001, "分钟": 60.0}
@@ -47,14 +48,18 @@ def _wait(run: RunView, at: int, again: int, waits: list[int]) -> Lesson:
     step, error_class = run.steps[at], run.classes[at]
     error = run.quote(step.error or step.result)
     seconds = _asked_seconds(step) or max((_waited_seconds(run.steps[n]) for n in waits), default=0.0)
-    how_long = run.say(f"wait {seconds:g} s" if seconds else "wait a moment", f"等待 {seconds:g} 秒" if seconds else "稍等片刻")
+    how_long = run.say(
+        f"wait {seconds:g} s" if seconds else "wait a moment", f"等待 {seconds:g} 秒" if seconds else "稍等片刻"
+    )
     by = run.say(f" with `{run.steps[waits[-1]].tool}`", f"（用 `{run.steps[waits[-1]].tool}`）") if waits else ""
     return run.lesson(
         "wait_cured",
         same_error_again(step, error_class),
         (at, *waits, again),
-        action=run.say(f"After {error_class} of `{step.tool}`, {how_long}{by} and send the same call once more.",
-                       f"`{step.tool}` 返回 {error_class} 后，{how_long}{by}，再原样调用一次。"),  # fmt: skip
+        action=run.say(
+            f"After {error_class} of `{step.tool}`, {how_long}{by} and send the same call once more.",
+            f"`{step.tool}` 返回 {error_class} 后，{how_long}{by}，再原样调用一次。",
+        ),
         avoid=run.say("Calling again at once or giving up.", "立刻重试，或者放弃。"),
         rationale=run.say(f"“{error}” passed; the same call then worked.", f"“{error}”过去之后，同一调用成功了。"),
     )
@@ -74,7 +79,9 @@ def _waited_seconds(step: Step) -> float:
     for name, value in step.arguments.items():
         numbers = [text for text in leaves(value) if re.fullmatch(r"\d{1,7}(?:\.\d{1,6})?", text)]
         if numbers:
-            return float(numbers[0]) * (0.001 if re.search(r"(?:^|_)(?:ms|milli\w*)$", name) else 60.0 if "min" in name else 1.0)
+            return float(numbers[0]) * (
+                0.001 if re.search(r"(?:^|_)(?:ms|milli\w*)$", name) else 60.0 if "min" in name else 1.0
+            )
     return (step.duration_ms or 0.0) / 1000
 
 
@@ -89,7 +96,12 @@ def _order(run: RunView, at: int, again: int, between: list[int]) -> Lesson:
         (tool_is(step), Triple("succeeded_tools", "not_contains", first.tool)),
         (at, *between, again),
         action=run.say(f"Call {told} before `{step.tool}`.", f"先调用 {told}，再调用 `{step.tool}`。"),
-        avoid=run.say(f"Calling `{step.tool}` before `{first.tool}` has worked.", f"`{first.tool}` 成功之前就调用 `{step.tool}`。"),
-        rationale=run.say(f"It failed with “{error}”; after {told} the same call worked.", f"先报错“{error}”，{told} 之后同一调用成功。")
+        avoid=run.say(
+            f"Calling `{step.tool}` before `{first.tool}` has worked.", f"`{first.tool}` 成功之前就调用 `{step.tool}`。"
+        ),
+        rationale=run.say(
+            f"It failed with “{error}”; after {told} the same call worked.",
+            f"先报错“{error}”，{told} 之后同一调用成功。",
+        )
         + ("" if not text_of(first.reason) else " " + run.quote(first.reason)),
     )

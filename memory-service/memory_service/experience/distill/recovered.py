@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory_service.experience.distill.run_view import RunView, same_error_again, tool_is
-from memory_service.experience.distill.values import differ_in_writing, is_general, is_limit_name, resource, type_before_id, written_like
+from memory_service.experience.distill.values import (
+    differ_in_writing,
+    is_general,
+    is_limit_name,
+    resource,
+    type_before_id,
+    written_like,
+)
 from memory_service.experience.lessons import Lesson, Triple
 from memory_service.experience.trajectory import Step, call_key, flat_arguments
 
@@ -59,7 +66,8 @@ def _changed(failed: Step, worked: Step) -> dict[str, tuple[Any, Any]]:
     return {
         path: (before.get(path, ...), after.get(path, ...))
         for path in (*before, *(path for path in after if path not in before))
-        if before.get(path, ...) != after.get(path, ...) or type(before.get(path, ...)) is not type(after.get(path, ...))
+        if before.get(path, ...) != after.get(path, ...)
+        or type(before.get(path, ...)) is not type(after.get(path, ...))
     }
 
 
@@ -92,7 +100,9 @@ def _lesson(run: RunView, at: int, cure: int, failures: list[int]) -> Lesson | N
 
 
 def _names_place(conditions: tuple[Triple, ...]) -> bool:
-    return any(triple.operator in ("starts_with", "matches") and triple.field.startswith("arguments.") for triple in conditions)
+    return any(
+        triple.operator in ("starts_with", "matches") and triple.field.startswith("arguments.") for triple in conditions
+    )
 
 
 def _changes(run: RunView, failed: Step, changed: dict[str, tuple[Any, Any]], error_class: str) -> Iterator[Change]:
@@ -106,18 +116,28 @@ def _changes(run: RunView, failed: Step, changed: dict[str, tuple[Any, Any]], er
             continue
         if before is ...:
             shown = run.written(path, after) or f"`{path}`"
-            yield Change((Triple(f"arguments.{path}", "exists", False),), run.say(f"with {shown}", f"带上 {shown}"),
-                         run.say(f"without `{path}`", f"缺少 `{path}` 就"))  # fmt: skip
+            yield Change(
+                (Triple(f"arguments.{path}", "exists", False),),
+                run.say(f"with {shown}", f"带上 {shown}"),
+                run.say(f"without `{path}`", f"缺少 `{path}` 就"),
+            )
         elif after is ...:
-            yield Change((Triple(f"arguments.{path}", "exists", True),), run.say(f"without `{path}`", f"去掉 `{path}`"),
-                         run.say(f"with `{path}`", f"带着 `{path}` "))  # fmt: skip
+            yield Change(
+                (Triple(f"arguments.{path}", "exists", True),),
+                run.say(f"without `{path}`", f"去掉 `{path}`"),
+                run.say(f"with `{path}`", f"带着 `{path}` "),
+            )
         else:
             yield _replaced(run, path, before, after, error_class)
 
 
 def _renamed(run: RunView, old: str, new: str) -> Change:
     when = (Triple(f"arguments.{old}", "exists", True),) if run.can_be_condition(old) else ()
-    return Change(when, run.say(f"with `{new}` instead of `{old}`", f"用 `{new}` 代替 `{old}`"), run.say(f"with `{old}`", f"带着 `{old}` "))
+    return Change(
+        when,
+        run.say(f"with `{new}` instead of `{old}`", f"用 `{new}` 代替 `{old}`"),
+        run.say(f"with `{old}`", f"带着 `{old}` "),
+    )
 
 
 def _replaced(run: RunView, path: str, before: Any, after: Any, error_class: str) -> Change:
@@ -130,24 +150,45 @@ def _replaced(run: RunView, path: str, before: Any, after: Any, error_class: str
         return _moved(run, path, (place.prefix, place.extension), (other_place.prefix, other_place.extension))
     kind, other_kind = type_before_id(before), type_before_id(after)
     if kind and other_kind and kind != other_kind:
-        return Change((Triple(field, "starts_with", kind),), run.say(f"with a `{path}` that starts with `{other_kind}`", f"让 `{path}` 以 `{other_kind}` 开头"),
-                      run.say(f"with a `{path}` that starts with `{kind}`", f"用以 `{kind}` 开头的 `{path}` "))  # fmt: skip
-    if _is_number(before) and _is_number(after) and before > after and (error_class == "too_large" or is_limit_name(path)):
-        return Change((Triple(field, "gt", after),), run.say(f"with `{path}` at most {after}", f"让 `{path}` 不超过 {after}"),
-                      run.say(f"with a larger `{path}`", f"用更大的 `{path}` "))  # fmt: skip
+        return Change(
+            (Triple(field, "starts_with", kind),),
+            run.say(f"with a `{path}` that starts with `{other_kind}`", f"让 `{path}` 以 `{other_kind}` 开头"),
+            run.say(f"with a `{path}` that starts with `{kind}`", f"用以 `{kind}` 开头的 `{path}` "),
+        )
+    if (
+        _is_number(before)
+        and _is_number(after)
+        and before > after
+        and (error_class == "too_large" or is_limit_name(path))
+    ):
+        return Change(
+            (Triple(field, "gt", after),),
+            run.say(f"with `{path}` at most {after}", f"让 `{path}` 不超过 {after}"),
+            run.say(f"with a larger `{path}`", f"用更大的 `{path}` "),
+        )
     if type(before) is not type(after) and _one_value(before, after):
         pattern = written_like(before)
         when = (Triple(field, "matches", pattern),) if pattern else ()
         kinds = (_type_name(before), _type_name(after))
-        return Change(when, run.say(f"with `{path}` as a {kinds[1]}", f"把 `{path}` 写成 {kinds[1]}"),
-                      run.say(f"with `{path}` as a {kinds[0]}", f"把 `{path}` 写成 {kinds[0]} 来"), specific=bool(when))  # fmt: skip
+        return Change(
+            when,
+            run.say(f"with `{path}` as a {kinds[1]}", f"把 `{path}` 写成 {kinds[1]}"),
+            run.say(f"with `{path}` as a {kinds[0]}", f"把 `{path}` 写成 {kinds[0]} 来"),
+            specific=bool(when),
+        )
     if differ_in_writing(before, after):
         example, refused = re.sub(r"\d", "9", after), re.sub(r"\d", "9", before)
-        return Change((Triple(field, "matches", written_like(before)),), run.say(f"with `{path}` written like `{example}`", f"把 `{path}` 写成 `{example}` 的样子"),
-                      run.say(f"with `{path}` written like `{refused}`", f"用 `{refused}` 这种写法的 `{path}` "))  # fmt: skip
+        return Change(
+            (Triple(field, "matches", written_like(before)),),
+            run.say(f"with `{path}` written like `{example}`", f"把 `{path}` 写成 `{example}` 的样子"),
+            run.say(f"with `{path}` written like `{refused}`", f"用 `{refused}` 这种写法的 `{path}` "),
+        )
     if is_general(path, before, limits.value_chars_max) and run.written(path, after):
-        return Change((Triple(field, "eq", before),), run.say(f"with {run.written(path, after)}", f"让 {run.written(path, after)} "),
-                      run.say(f"with {run.written(path, before)}", f"用 {run.written(path, before)} "))  # fmt: skip
+        return Change(
+            (Triple(field, "eq", before),),
+            run.say(f"with {run.written(path, after)}", f"让 {run.written(path, after)} "),
+            run.say(f"with {run.written(path, before)}", f"用 {run.written(path, before)} "),
+        )
     return Change((), "", "")
 
 
@@ -156,15 +197,24 @@ def _moved(run: RunView, path: str, old: tuple[str, str], new: tuple[str, str]) 
     (before, extension), (after, other_extension) = old, new
     if before == after:
         when = Triple(f"arguments.{path}", "matches", f"(?i){re.escape(extension)}$")
-        return Change((when,), run.say(f"with a `{path}` that ends in `{other_extension}`", f"让 `{path}` 以 `{other_extension}` 结尾"),
-                      run.say(f"with one that ends in `{extension}`", f"用以 `{extension}` 结尾的 `{path}` "))  # fmt: skip
+        return Change(
+            (when,),
+            run.say(f"with a `{path}` that ends in `{other_extension}`", f"让 `{path}` 以 `{other_extension}` 结尾"),
+            run.say(f"with one that ends in `{extension}`", f"用以 `{extension}` 结尾的 `{path}` "),
+        )
     old_parts, new_parts = re.split(r"(?<=[/\\])", before), re.split(r"(?<=[/\\])", after)
-    shared = next((n for n, (a, b) in enumerate(zip(old_parts, new_parts, strict=False)) if a != b), min(len(old_parts), len(new_parts)))
+    shared = next(
+        (n for n, (a, b) in enumerate(zip(old_parts, new_parts, strict=False)) if a != b),
+        min(len(old_parts), len(new_parts)),
+    )
     stale, fresh = "".join(old_parts[: shared + 1]), "".join(new_parts[: shared + 1])
     if not stale or stale == fresh or fresh.startswith(stale):
         stale, fresh = before, after
-    return Change((Triple(f"arguments.{path}", "starts_with", stale),), run.say(f"with a `{path}` that starts with `{fresh}`", f"让 `{path}` 以 `{fresh}` 开头"),
-                  run.say(f"with one that starts with `{stale}`", f"用以 `{stale}` 开头的 `{path}` "))  # fmt: skip
+    return Change(
+        (Triple(f"arguments.{path}", "starts_with", stale),),
+        run.say(f"with a `{path}` that starts with `{fresh}`", f"让 `{path}` 以 `{fresh}` 开头"),
+        run.say(f"with one that starts with `{stale}`", f"用以 `{stale}` 开头的 `{path}` "),
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -172,7 +222,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _one_value(before: Any, after: Any) -> bool:
-    """"5" and 5, "a" and ["a"], "true" and true: the same thing in another type."""
+    """ "5" and 5, "a" and ["a"], "true" and true: the same thing in another type."""
     unwrapped = [value[0] if isinstance(value, list) and len(value) == 1 else value for value in (before, after)]
     return str(unwrapped[0]).casefold() == str(unwrapped[1]).casefold()
 

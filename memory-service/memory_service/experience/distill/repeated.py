@@ -33,22 +33,40 @@ def repeated_errors(run: RunView) -> Iterator[Lesson]:
                 f"Repeating the identical `{step.tool}` call after {error_class}: the answer stays the same.",
                 f"{error_class} 之后原样重复调用 `{step.tool}`：结果不会变。",
             ),
-            rationale=run.say(f"{len(places)} identical calls all failed with “{error}”.", f"{len(places)} 次完全相同的调用都报错“{error}”。"),
+            rationale=run.say(
+                f"{len(places)} identical calls all failed with “{error}”.",
+                f"{len(places)} 次完全相同的调用都报错“{error}”。",
+            ),
         )
 
 
 def _other_success(run: RunView, at: int, key: str) -> bool:
     step = run.steps[at]
-    return not step.failed and run.is_call(step) and step.tool.casefold() not in run.rules.tools.wait and call_key(step) != key
+    return (
+        not step.failed
+        and run.is_call(step)
+        and step.tool.casefold() not in run.rules.tools.wait
+        and call_key(step) != key
+    )
 
 
 def _instead(run: RunView, step: Step, way_out: int | None) -> str:
     if way_out is None:
-        return run.say("Change the arguments or the approach before the next call, or stop and tell the user.", "先改参数或换方法再调用，否则停下来告诉用户。")
+        return run.say(
+            "Change the arguments or the approach before the next call, or stop and tell the user.",
+            "先改参数或换方法再调用，否则停下来告诉用户。",
+        )
     other = run.steps[way_out]
     if other.tool == step.tool:
-        names = ", ".join(f"`{name}`" for name in flat_arguments(other.arguments) if other.arguments.get(name) != step.arguments.get(name))
-        return run.say(f"Change {names or 'the arguments'} before calling `{step.tool}` again.", f"再次调用 `{step.tool}` 前先改 {names or '参数'}。")
+        names = ", ".join(
+            f"`{name}`"
+            for name in flat_arguments(other.arguments)
+            if other.arguments.get(name) != step.arguments.get(name)
+        )
+        return run.say(
+            f"Change {names or 'the arguments'} before calling `{step.tool}` again.",
+            f"再次调用 `{step.tool}` 前先改 {names or '参数'}。",
+        )
     return run.say(f"Go on with `{other.tool}` instead; that worked here.", f"改用 `{other.tool}`，这次它成功了。")
 
 
@@ -83,11 +101,20 @@ def _points(run: RunView, step: Step, error_class: str) -> Iterator[tuple[tuple[
         if place and len(place.prefix) > 1:
             # A missing file says nothing about its folder, so without an id the whole value is the resource.
             whole = isinstance(value, str) and not place.by_id and error_class == "not_found" and place.extension
-            triple = Triple(f"arguments.{name}", "eq", value) if whole else Triple(f"arguments.{name}", "starts_with", place.prefix)
+            triple = (
+                Triple(f"arguments.{name}", "eq", value)
+                if whole
+                else Triple(f"arguments.{name}", "starts_with", place.prefix)
+            )
             yield (tool_is(step), triple), place.by_id
             return
     for name, value in flat.items():
-        if isinstance(value, str) and not run.is_prose(value) and value.casefold() in error and is_general(name, value, limits.value_chars_max):
+        if (
+            isinstance(value, str)
+            and not run.is_prose(value)
+            and value.casefold() in error
+            and is_general(name, value, limits.value_chars_max)
+        ):
             yield (tool_is(step), Triple(f"arguments.{name}", "eq", value)), False
             return
 
@@ -104,7 +131,9 @@ def _permanent(run: RunView, conditions: tuple[Triple, ...], places: list[int]) 
         conditions,
         (*places, *(() if way_out is None else (way_out,))),
         action=_instead(run, step, way_out),
-        avoid=run.say(f"Calling `{step.tool}` where {shown}, or retrying it: it answers {error_class} for good.",
-                      f"在 {shown} 时调用或重试 `{step.tool}`：总是返回 {error_class}。"),  # fmt: skip
+        avoid=run.say(
+            f"Calling `{step.tool}` where {shown}, or retrying it: it answers {error_class} for good.",
+            f"在 {shown} 时调用或重试 `{step.tool}`：总是返回 {error_class}。",
+        ),
         rationale=run.say(f"The answer was “{error}” ({len(places)}×).", f"返回“{error}”（{len(places)} 次）。"),
     )

@@ -62,9 +62,22 @@ class RunView:
             return ""
         if isinstance(value, bool):
             return f"`{name}` = {text_of(value)}"
-        if not isinstance(value, str) or not is_general(name, value, limits.value_chars_max) or MASK in masked(value, self.rules):
+        if (
+            not isinstance(value, str)
+            or not is_general(name, value, limits.value_chars_max)
+            or MASK in masked(value, self.rules)
+        ):
             return ""
         return f'`{name}` = "{self.quote(value)}"'
+
+    def shown_arguments(self, step: Step) -> str:
+        """`name: value, …` for a reader; secrets by name are masked here, the others by `quote`."""
+        flat = flat_arguments(step.arguments)
+        if len(flat) == 1 and self.is_talk(step):
+            return argument_text(step)
+        return ", ".join(
+            f"{name}: {MASK if is_secret_name(name, self.rules) else text_of(value)}" for name, value in flat.items()
+        )
 
     def can_be_condition(self, name: str, value: Any = "") -> bool:
         """Argument names that conditions.py would refuse, secrets and masked values never become conditions."""
@@ -115,11 +128,16 @@ class RunView:
         """What makes the kind of task recognisable before anything was called."""
         terms = sorted(goal_terms(self.trajectory.goal, self.rules)[: self.rules.limits.goal_terms])
         task = (self.trajectory.task_type,) if self.trajectory.task_type else ()
-        return (*(Triple("task_type", "eq", name) for name in task), *(Triple("goal_terms", "contains", term) for term in terms))
+        return (
+            *(Triple("task_type", "eq", name) for name in task),
+            *(Triple("goal_terms", "contains", term) for term in terms),
+        )
 
 
 def view_of(trajectory: Trajectory, review: Review, rules: DistillRules) -> RunView:
-    classes = tuple(rules.error_class(step.error or step.result) if step.failed else NO_ERROR for step in trajectory.steps)
+    classes = tuple(
+        rules.error_class(step.error or step.result) if step.failed else NO_ERROR for step in trajectory.steps
+    )
     return RunView(trajectory, review, rules, classes, _is_dialogue(trajectory, rules))
 
 
@@ -147,20 +165,24 @@ def _true(triple: Triple, step: Step, flat: dict[str, Any]) -> bool:
     name = triple.field.removeprefix("arguments.")
     value = flat.get(name)
     if operator == "exists":
-        return (name in flat) == triple.value
+        return (name in flat) is bool(triple.value)
     if isinstance(value, str) and isinstance(triple.value, str):
         if operator == "starts_with":
             return value.startswith(triple.value)
         if operator == "matches":
             return re.search(triple.value, value) is not None
     if operator == "gt":
-        return isinstance(value, int | float) and value > triple.value
-    return operator == "eq" and type(value) is type(triple.value) and value == triple.value
+        return isinstance(value, int | float) and bool(value > triple.value)
+    return operator == "eq" and type(value) is type(triple.value) and bool(value == triple.value)
 
 
 def _is_dialogue(trajectory: Trajectory, rules: DistillRules) -> bool:
     """Most steps are one long text without a result: speakers, not tools."""
     steps = trajectory.steps
-    said = [step for step in steps if len(step.arguments) == 1 and not step.result and all(isinstance(v, str) for v in step.arguments.values())]
+    said = [
+        step
+        for step in steps
+        if len(step.arguments) == 1 and not step.result and all(isinstance(v, str) for v in step.arguments.values())
+    ]
     long = [step for step in said if len(words(argument_text(step))) > rules.limits.prose_words]
     return len(steps) > 1 and len(said) > len(steps) * 3 // 4 and len(long) * 2 >= len(said)

@@ -19,9 +19,14 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]{1,20}://[^/\s?#]{1,200})(/[^\s?#]*)
 _PATH = re.compile(r"(?:[A-Za-z]:)?[^\s?#]*[/\\][^\s?#]*(?:[?#]\S*)?")
 _EXTENSION = re.compile(r"\.([A-Za-z][A-Za-z0-9]{0,5})$")
 # A setting keeps its digits: utf-16, sha256, v2 are no ids.
-_SETTING = re.compile(r"(?:^|_)(?:encoding|charset|codec|format|version|mode|algorithm|hash|type|unit|lang|language|locale|timezone|method|order|sort"
-                      r"|level|dialect|separator|delimiter|engine|model|region|protocol)(?:$|_)", re.IGNORECASE)  # fmt: skip
-_LIMIT = re.compile(r"(?:limit|size|count|max|top|batch|page|rows|num|length|chunk|per|depth|width|timeout)", re.IGNORECASE)
+_SETTING = re.compile(
+    r"(?:^|_)(?:encoding|charset|codec|format|version|mode|algorithm|hash|type|unit|lang|language|locale|timezone|method|order|sort"
+    r"|level|dialect|separator|delimiter|engine|model|region|protocol)(?:$|_)",
+    re.IGNORECASE,
+)
+_LIMIT = re.compile(
+    r"(?:limit|size|count|max|top|batch|page|rows|num|length|chunk|per|depth|width|timeout)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,9 @@ def is_identifier(text: str) -> bool:
     """An id, number, date or code that another run will not meet again."""
     text = text.strip()
     whole = (_UUID, _HEX, _NUMBER, _TIME_CHARS, _CODE)
-    return any(pattern.fullmatch(text) for pattern in whole) or (" " not in text and _DIGIT_RUN.search(text) is not None)
+    return any(pattern.fullmatch(text) for pattern in whole) or (
+        " " not in text and _DIGIT_RUN.search(text) is not None
+    )
 
 
 def is_general(name: str, value: Any, chars_max: int) -> bool:
@@ -123,4 +130,4 @@ def differ_in_writing(failed: Any, worked: Any) -> bool:
         return True
     times = [_TIME_CHARS.fullmatch(value) is not None for value in (failed, worked)]
     bare = [re.sub(r"[^0-9]", "", value) for value in (failed, worked)]
-    return any(times) and all(len(digits) >= 4 for digits in bare) or (bare[0] == bare[1] != "")
+    return (any(times) and all(len(digits) >= 4 for digits in bare)) or (bare[0] == bare[1] != "")

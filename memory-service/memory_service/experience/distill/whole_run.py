@@ -7,10 +7,9 @@ It never claims to know the cause of a failure; it quotes the steps to look at.
 from collections.abc import Iterator
 from itertools import groupby
 
-from memory_service.experience.distill.decisive import decisive_steps
+from memory_service.experience.distill.decisive import decisive_steps, telling_sentence
 from memory_service.experience.distill.run_view import RunView
 from memory_service.experience.lessons import Lesson
-from memory_service.experience.trajectory import Step, argument_text
 
 
 def whole_run(run: RunView) -> Iterator[Lesson]:
@@ -38,8 +37,10 @@ def _worked(run: RunView) -> Lesson:
 def _went_wrong(run: RunView) -> Lesson:
     looked_at = decisive_steps(run)
     quotes = "; ".join(
-        run.say(f"step {at} ({run.quote(run.steps[at].tool, 40)}): “{_telling(run, run.steps[at])}”",
-                f"第 {at} 步（{run.quote(run.steps[at].tool, 40)}）：“{_telling(run, run.steps[at])}”")  # fmt: skip
+        run.say(
+            f"step {at} ({run.quote(run.steps[at].tool, 40)}): “{_telling(run, at)}”",
+            f"第 {at} 步（{run.quote(run.steps[at].tool, 40)}）：“{_telling(run, at)}”",
+        )
         for at in looked_at
     )
     missed = ", ".join(run.review.untouched[: run.rules.review.limits.named_terms_max])
@@ -60,30 +61,38 @@ def _went_wrong(run: RunView) -> Lesson:
 
 
 def _case(run: RunView) -> str:
-    """The goal and what the user said on the way, which is what makes the task recognisable."""
+    """The goal and the most that the user said on the way, which is what makes the task recognisable."""
     said = max((step.result for step in run.steps if run.is_talk(step)), key=len, default="")
     quoted = run.quote(said, run.rules.limits.said_chars_max) if said and run.rules.limits.said_chars_max else ""
     told = run.say(f" The user: “{quoted}”", f"用户：“{quoted}”") if quoted else ""
-    return run.say(f"Task: {run.goal_gist()}", f"任务：{run.goal_gist()}") + told
+    return run.say(f"The goal was: {run.goal_gist()}", f"目标：{run.goal_gist()}") + told
 
 
 def _way(run: RunView) -> str:
     """`a` → `b` ×3 → `c`: the calls that worked, or the speakers, in order; the last ones when there are many."""
     names = [step.tool for step in run.steps if run.dialogue or (not step.failed and run.is_call(step))]
     grouped = [(name, len(list(group))) for name, group in groupby(names)][-run.rules.limits.tools_named_max :]
-    return " → ".join(f"`{run.quote(name, 60)}`" + (f" ×{n}" if n > 1 else "") for name, n in grouped) or run.say("talking only", "只有对话")
+    return " → ".join(f"`{run.quote(name, 60)}`" + (f" ×{n}" if n > 1 else "") for name, n in grouped) or run.say(
+        "talking only", "只有对话"
+    )
 
 
 def _errors(run: RunView) -> str:
     """The distinct errors of a run that still got there, newest last, two at most."""
     told = dict.fromkeys(
-        run.say(f"`{step.tool}` failed with “{run.quote(step.error or step.result)}”", f"`{step.tool}` 报错“{run.quote(step.error or step.result)}”")
+        run.say(
+            f"`{step.tool}` failed with “{run.quote(step.error or step.result)}”",
+            f"`{step.tool}` 报错“{run.quote(step.error or step.result)}”",
+        )
         for step in run.steps
         if step.failed
     )
     return "; ".join(list(told)[:2])
 
 
-def _telling(run: RunView, step: Step) -> str:
+def _telling(run: RunView, at: int) -> str:
     """The error of a failed call, else what was said or asked."""
-    return run.quote(step.error if step.failed and step.error and not run.dialogue else argument_text(step))
+    step = run.steps[at]
+    if run.dialogue:
+        return run.quote(telling_sentence(run, at))
+    return run.quote(step.error if step.failed and step.error else run.shown_arguments(step))

@@ -25,6 +25,9 @@ T = TypeVar("T")
 set_json_loads(orjson.loads)
 set_json_dumps(orjson.dumps)
 
+# The pool doubles its pause between attempts until then: with its default of 300 s a service would stay down for as long
+# again as Postgres was.  After it the next request that wants a connection begins anew.
+RECONNECT_S = 1.0
 # What a lost, refused or restarting server looks like; anything else is our own mistake and must be seen.
 UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed)
 
@@ -44,6 +47,7 @@ class Postgres:
             min_size=numbers.postgres_pool_min,
             max_size=numbers.postgres_pool_max,
             timeout=numbers.postgres_timeout_s,
+            reconnect_timeout=RECONNECT_S,
             kwargs={
                 "autocommit": True,
                 "options": "-c timezone=UTC -c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000",

@@ -1,0 +1,260 @@
+"""Who may do what: keys, roles, tenants, bound users, rates, and a service without any key."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+from memory_service.__main__ import app as commands
+from memory_service.errors import SetupRefused
+from service_running import Backends, World, indexed, new_user, numbers, problem_of, serving, until, write
+from test_relay_contract import environment
+from typer.testing import CliRunner
+
+SECRET = "the-kraken-sleeps"
+OPEN = {("GET", "/health"), ("GET", "/ready")}
+WRITES = {("POST", "/v1/memories"), ("POST", "/v1/memories/batch"), ("PATCH", "/v1/memories/{memory_id}"), ("DELETE", "/v1/memories/{memory_id}"), ("DELETE", "/v1/users/{user_id}"),
+          ("PUT", "/v1/working-memory/{task_id}"), ("PATCH", "/v1/working-memory/{task_id}"), ("DELETE", "/v1/working-memory/{task_id}"), ("POST", "/v1/working-memory/{task_id}/steps")}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Victim:
+    """Somebody's data, of which others must see and change nothing."""
+
+    user: str
+    memory_id: str
+    task_id: str
+
+    def request(self, method: str, path: str) -> dict[str, Any]:
+        """The request that a nosy caller would send to this route; KeyError for a route that this table does not know yet."""
+        in_query, own = {"params": {"user_id": self.user}}, {"user_id": self.user}
+        bodies: dict[tuple[str, str], dict[str, Any]] = {
+            ("POST", "/v1/memories"): {"json": {**own, "content": "by a stranger", "related_ids": [self.memory_id]}},
+            ("POST", "/v1/memories/batch"): {"json": {"memories": [{**own, "content": SECRET, "related_ids": [self.memory_id]}]}},
+            ("POST", "/v1/memories/search"): {"json": {**own, "query": "sleeps", "limit": 100, "include_shared": True, "include_cold": True, "filters": {"id": {"eq": self.memory_id}}}},
+            ("GET", "/v1/memories"): {"params": {**own, "include_shared": "true"}}, ("GET", "/v1/memories/{memory_id}"): {}, ("DELETE", "/v1/memories/{memory_id}"): {},
+            ("PATCH", "/v1/memories/{memory_id}"): {"json": {"content": "changed by a stranger"}}, ("DELETE", "/v1/users/{user_id}"): {},
+            ("PUT", "/v1/working-memory/{task_id}"): {"json": {**own, "task_goal": "by a stranger"}}, ("PATCH", "/v1/working-memory/{task_id}"): {"json": {**own, "done_items": ["by a stranger"]}},
+            ("POST", "/v1/working-memory/{task_id}/steps"): {"json": {**own, "tool": "t", "status": "error"}}, ("GET", "/v1/working-memory/{task_id}"): in_query,
+            ("DELETE", "/v1/working-memory/{task_id}"): in_query, ("GET", "/v1/working-memory/{task_id}/context"): in_query, ("GET", "/v1/stats"): in_query,
+            ("GET", "/health"): {}, ("GET", "/ready"): {}, ("GET", "/metrics"): {}, ("GET", "/v1/keys/self"): {},
+        }  # fmt: skip
+        filled = path.replace("{memory_id}", self.memory_id).replace("{user_id}", quote(self.user, safe="")).replace("{task_id}", quote(self.task_id, safe=""))
+        return {"method": method, "url": filled, **bodies[method, path]}
+
+
+async def new_victim(world: World, client: httpx.AsyncClient) -> Victim:
+    user, task = new_user("victim"), new_user("task")
+    memory = await write(client, user, f"{SECRET} in the deep", metadata={"k": SECRET}, wait=True)
+    await client.patch(f"/v1/memories/{memory['id']}", json={"category": SECRET})
+    await indexed(client, user)
+    stored = await client.put(f"/v1/working-memory/{task}", json={"user_id": user, "task_goal": SECRET, "constraints": [SECRET]})
+    assert stored.status_code == 200
+    return Victim(user, memory["id"], task)
+
+
+async def state_of(world: World, victim: Victim, client: httpx.AsyncClient) -> Any:
+    """Everything that must not change."""
+    rows = await world.sql("SELECT tenant, version, content, category, metadata, access_count FROM memory WHERE user_id = %s AND tenant = 'victims'", victim.user)
+    working = (await client.get(f"/v1/working-memory/{victim.task_id}", params={"user_id": victim.user})).json()
+    return rows, {name: value for name, value in working.items() if name != "expires_at"}
+
+
+async def routes_of(client: httpx.AsyncClient) -> list[tuple[str, str]]:
+    page = (await client.get("/openapi.json")).json()
+    return [(method.upper(), path) for path, methods in page["paths"].items() for method in methods]
+
+
+@asynccontextmanager
+async def owner_and(keyed: World, **key: Any) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
+    """An admin of the victims' tenant, and somebody else."""
+    async with keyed.with_key(await keyed.new_key("admin", tenant="victims")) as owner, keyed.with_key(await keyed.new_key(**key)) as other:
+        yield owner, other
+
+
+@pytest.mark.parametrize("role", ["reader", "writer", "admin"])
+async def test_another_tenants_ids_are_unknown_on_every_route(keyed: World, role: Any) -> None:
+    async with owner_and(keyed, role=role, tenant="thieves") as (owner, thief):
+        victim = await new_victim(keyed, owner)
+        before, walked = await state_of(keyed, victim, owner), await routes_of(owner)
+        for method, path in walked:
+            answer = await thief.request(**victim.request(method, path))
+            assert SECRET not in answer.text, (method, path)
+            assert answer.status_code in (200, 201, 403, 404, 422), (method, path, answer.text)
+            if "{memory_id}" in path:
+                unknown = await thief.request(**Victim(victim.user, str(uuid4()), "t").request(method, path))
+                assert (answer.status_code, answer.text) == (unknown.status_code, unknown.text), (method, path)
+                assert answer.status_code == (403 if role == "reader" and method != "GET" else 404)
+        assert len(walked) >= 19
+        assert await state_of(keyed, victim, owner) == before
+        assert len(before[0]) == 1
+
+
+@pytest.mark.parametrize("role", ["reader", "writer", "admin"])
+async def test_a_bound_key_touches_no_other_user_on_any_route(keyed: World, role: Any) -> None:
+    async with owner_and(keyed, role=role, tenant="victims", user_id=new_user("bound")) as (owner, bound):
+        victim = await new_victim(keyed, owner)
+        before = await state_of(keyed, victim, owner)
+        for method, path in await routes_of(owner):
+            answer = await bound.request(**victim.request(method, path))
+            assert SECRET not in answer.text, (method, path)
+            if path == "/v1/memories/batch" and role != "reader":
+                assert answer.json()["results"][0]["error"]["status"] == 403
+            elif "{memory_id}" in path:
+                assert answer.status_code == (403 if role == "reader" and method != "GET" else 404), (method, path)
+            elif (method, path) not in OPEN and path not in ("/metrics", "/v1/keys/self"):
+                problem_of(answer, 403)
+        assert await state_of(keyed, victim, owner) == before
+
+
+async def test_a_bound_key_works_for_its_own_user(keyed: World) -> None:
+    mine = new_user("mine")
+    async with keyed.with_key(await keyed.new_key("writer", tenant="bounds", user_id=mine)) as client:
+        memory = await write(client, mine, "my own", wait=True)
+        assert (await client.get(f"/v1/memories/{memory['id']}")).status_code == 200
+        assert (await client.get("/v1/stats")).json()["user_id"] == mine
+        assert (await client.get("/v1/keys/self")).json() == {"tenant": "bounds", "role": "writer", "user_id": mine}
+        assert (await client.delete(f"/v1/users/{mine}")).json()["memories"] == 1
+
+
+async def test_each_role_may_do_what_its_name_says(keyed: World) -> None:
+    async with keyed.with_key(await keyed.new_key("admin", tenant="roles")) as admin:
+        for method, path in await routes_of(admin):
+            for role in ("reader", "writer", "admin"):
+                async with keyed.with_key(await keyed.new_key(role, tenant="roles")) as client:  # type: ignore[arg-type]
+                    mine = await new_victim(keyed, admin)
+                    answer = await client.request(**mine.request(method, path))
+                    needs_admin = (method, path) == ("DELETE", "/v1/users/{user_id}")
+                    refused = (role == "reader" and (method, path) in WRITES) or (role == "writer" and needs_admin)
+                    assert (answer.status_code == 403) == refused, (role, method, path, answer.text)
+                    assert refused or answer.status_code < 300, (role, method, path, answer.text)
+
+
+@pytest.mark.parametrize(
+    "authorization", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic aGk6aG8=", "bearer hs_x", "Bearer hs_" + "x" * 5000, "Bearer é", "hs_naked"]
+)
+async def test_without_a_valid_key_every_route_but_the_open_ones_is_401(keyed: World, authorization: str | None) -> None:
+    headers = [] if authorization is None else [(b"Authorization", authorization.encode())]
+    somebody, shapes = Victim(new_user(), str(uuid4()), "t"), set()
+    async with keyed.with_key(await keyed.new_key("admin")) as admin:
+        walked = await routes_of(admin)
+    for method, path in [*walked, ("GET", "/openapi.json")]:
+        request = {"method": "GET", "url": "/openapi.json"} if path == "/openapi.json" else somebody.request(method, path)
+        answer = await keyed.client.request(**request, headers=headers)
+        if (method, path) in OPEN:
+            assert answer.status_code == 200
+            assert set(answer.json()) in ({"ready"}, {"status"})
+        else:
+            problem_of(answer, 401)
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+            shapes.add(answer.text)
+    assert len(shapes) == 1
+
+
+async def test_a_valid_key_sees_the_details_of_ready(keyed: World) -> None:
+    async with keyed.with_key(await keyed.new_key("reader")) as client:
+        assert {"ready", "stores"} <= set((await client.get("/ready")).json())
+
+
+async def test_a_revoked_key_stops_working_within_the_cache_time(backends: Backends, user: str) -> None:
+    settings = backends.new_settings()
+    async with serving(settings, tunables=numbers(settings, limits={"auth_cache_s": 0.3})) as world:
+        stays, goes = await world.new_key("admin"), await world.new_key("writer")
+        async with world.with_key(goes) as client, world.with_key(stays) as other:
+            assert (await client.get("/v1/stats")).status_code == 200
+            await world.sql("UPDATE api_key SET revoked_at = now() WHERE role = 'writer'")
+            await asyncio.sleep(0.35)
+            problem_of(await client.get("/v1/stats"), 401)
+            assert (await other.get("/v1/stats")).status_code == 200
+
+
+async def test_a_rate_limit_answers_429_with_retry_after(keyed: World) -> None:
+    async with keyed.with_key(await keyed.new_key("reader", rate=3)) as slow, keyed.with_key(await keyed.new_key("reader")) as free:
+        answers = await asyncio.gather(*(slow.get("/v1/stats") for _ in range(8)))
+        limited = [a for a in answers if a.status_code == 429]
+        assert len(limited) == 5
+        assert problem_of(limited[0], 429)["code"] == "rate_limited"
+        assert 1 <= int(limited[0].headers["retry-after"]) <= 60
+        assert (await free.get("/v1/stats")).status_code == 200
+
+
+async def test_without_a_key_no_rate_is_limited_and_everybody_here_is_admin(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/v1/keys/self")).json() == {"tenant": "default", "role": "admin", "user_id": None}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", "127.0.0.1.example.com"])
+async def test_without_a_key_another_address_than_loopback_is_refused(backends: Backends, host: str) -> None:
+    settings = backends.new_settings().model_copy(update={"host": host})
+    with pytest.raises(SetupRefused, match="hindsight keys create"):
+        async with serving(settings):
+            pass
+
+
+async def test_the_last_revoked_key_does_not_open_a_network_address(backends: Backends) -> None:
+    settings = backends.new_settings(host="0.0.0.0")
+    await asyncio.to_thread(CliRunner().invoke, commands, ["keys", "create", "--role", "admin"], env=environment(settings))
+    async with serving(settings, tunables=numbers(settings, limits={"auth_cache_s": 0.1})) as world:
+        problem_of(await world.client.get("/v1/stats"), 401)
+        await world.sql("UPDATE api_key SET revoked_at = now()")
+        await asyncio.sleep(0.15)
+        problem_of(await world.client.get("/v1/stats"), 401)
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8000", "127.0.0.1:8000", "127.0.0.9", "[::1]:8000", "[::1]", "LOCALHOST"])
+async def test_names_of_this_machine_are_served_without_a_key(client: httpx.AsyncClient, host: str) -> None:
+    assert (await client.get("/v1/stats", headers={"Host": host})).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1:8000", "", "localhost@evil.example", "[::2]:80"])
+async def test_a_foreign_host_name_is_refused_without_a_key(client: httpx.AsyncClient, host: str) -> None:
+    problem_of(await client.get("/v1/stats", headers={"Host": host}), 403)
+
+
+async def test_a_foreign_host_name_is_fine_with_a_key(keyed: World) -> None:
+    async with keyed.with_key(await keyed.new_key("reader")) as client:
+        assert (await client.get("/v1/stats", headers={"Host": "memory-service:8000"})).status_code == 200
+
+
+async def test_keys_are_shown_once_listed_without_themselves_and_revoked(backends: Backends) -> None:
+    settings = backends.new_settings()
+
+    async def run(*arguments: str) -> Any:
+        return await asyncio.to_thread(CliRunner().invoke, commands, ["keys", *arguments], env=environment(settings))
+
+    created = await run("create", "--role", "reader", "--tenant", "团队", "--user", "ana/1", "--name", "ci", "--rate", "60")
+    assert created.exit_code == 0, created.output
+    key = created.stdout.strip()
+    assert key.startswith("hs_") and len(key) > 40
+    async with serving(settings, tunables=numbers(settings, limits={"auth_cache_s": 0.0})) as world:
+        stored = await world.sql("SELECT tenant, role, user_id, key_hash, requests_per_minute FROM api_key")
+        assert [(t, r, u, bytes(h), n) for t, r, u, h, n in stored] == [("团队", "reader", "ana/1", hashlib.sha256(key.encode()).digest(), 60)]
+        async with world.with_key(key) as client:
+            assert (await client.get("/v1/keys/self")).json() == {"tenant": "团队", "role": "reader", "user_id": "ana/1"}
+        table = await run("list")
+        assert table.exit_code == 0
+        assert key not in table.output
+        (line,) = [one for one in table.stdout.splitlines() if "团队" in one]
+        assert "active" in line and "ci" in line and "ana/1" in line
+        key_id = line.split()[0]
+        for bad in ("x", str(uuid4())):
+            assert (await run("revoke", bad)).exit_code == 2
+        assert (await run("revoke", str(UUID(key_id)))).exit_code == 0
+        assert (await run("revoke", key_id)).exit_code == 2
+        assert "revoked" in (await run("list")).stdout
+
+        async def nobody() -> bool:
+            return (await world.client.get("/v1/keys/self")).status_code == 200  # no key is left, so loopback is open again
+
+        await until(nobody)
+    for arguments in (("--role", "owner"), ("--tenant", ""), ("--user", "a\nb"), ("--rate", "0"), ("--tenant", "x" * 129)):
+        refused = await run("create", *arguments)
+        assert refused.exit_code != 0, arguments
+    assert len(await asyncio.to_thread(lambda: (CliRunner().invoke(commands, ["keys", "list"], env=environment(settings))).stdout.splitlines())) == 2
