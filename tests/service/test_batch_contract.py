@@ -1,5 +1,7 @@
 """POST /v1/memories/batch: one bad item never spoils the others."""
 
+# ruff: noqa: E501 - tables: one case reads best on one line
+
 from __future__ import annotations
 
 from typing import Any
@@ -46,7 +48,9 @@ async def test_each_item_is_answered_in_its_place(client: httpx.AsyncClient, use
 
 
 async def test_500_items_are_written_and_found(client: httpx.AsyncClient, user: str) -> None:
-    results = await batch(client, [{"user_id": user, "content": f"lot number {n} of zebrawood", "infer": n % 2 == 0} for n in range(500)])
+    results = await batch(
+        client, [{"user_id": user, "content": f"lot number {n} of zebrawood", "infer": n % 2 == 0} for n in range(500)]
+    )
     assert {r["status"] for r in results} == {"created"}
     assert len({r["id"] for r in results}) == 500
     await indexed(client, user)
@@ -82,4 +86,9 @@ async def test_duplicates_inside_a_batch_are_merged(client: httpx.AsyncClient, u
     ])  # fmt: skip
     assert results[0]["id"] == results[1]["id"]
     (memory,) = await listed(client, user)
-    assert (memory["tags"], memory["metadata"], memory["version"], memory["content"]) == (["a", "b"], {"x": 1, "y": 3}, 1, "twice")
+    assert (memory["tags"], memory["metadata"], memory["version"], memory["content"]) == (
+        ["a", "b"],
+        {"x": 1, "y": 3},
+        1,
+        "twice",
+    )

@@ -1,5 +1,7 @@
 """GET, PATCH and DELETE of one memory, and erasing a user."""
 
+# ruff: noqa: E501 - tables: one case reads best on one line
+
 from __future__ import annotations
 
 from typing import Any
@@ -29,7 +31,9 @@ async def test_an_address_that_no_store_can_hold_is_422(client: httpx.AsyncClien
 
 
 async def test_patch_changes_only_what_it_names_and_raises_the_version(client: httpx.AsyncClient, user: str) -> None:
-    before = await write(client, user, "the content", tags=["a"], category="c", metadata={"k": 1, "l": 2}, importance=0.9)
+    before = await write(
+        client, user, "the content", tags=["a"], category="c", metadata={"k": 1, "l": 2}, importance=0.9
+    )
     answer = await client.patch(f"/v1/memories/{before['id']}", json={"tags": ["b", "b"], "metadata": {"m": None}})
     assert answer.status_code == 200, answer.text
     after = answer.json()
@@ -51,7 +55,9 @@ async def test_null_clears(client: httpx.AsyncClient, user: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["content", "summary", "importance", "confidence", "occurred_at"])
-async def test_what_a_memory_can_not_be_without_can_not_be_cleared(client: httpx.AsyncClient, user: str, name: str) -> None:
+async def test_what_a_memory_can_not_be_without_can_not_be_cleared(
+    client: httpx.AsyncClient, user: str, name: str
+) -> None:
     memory = await write(client, user, "x")
     problem_of(await client.patch(f"/v1/memories/{memory['id']}", json={name: None}), 422, name)
 
@@ -65,7 +71,9 @@ async def test_what_a_memory_can_not_be_without_can_not_be_cleared(client: httpx
     ],
     ids=str,
 )  # fmt: skip
-async def test_a_bad_patch_is_named_and_changes_nothing(client: httpx.AsyncClient, user: str, body: dict[str, Any], field: str) -> None:
+async def test_a_bad_patch_is_named_and_changes_nothing(
+    client: httpx.AsyncClient, user: str, body: dict[str, Any], field: str
+) -> None:
     memory = await write(client, user, "x")
     problem_of(await client.patch(f"/v1/memories/{memory['id']}", json=body), 422, field)
     assert (await client.get(f"/v1/memories/{memory['id']}")).json()["version"] == 1
@@ -89,7 +97,9 @@ async def test_if_match_takes_the_version_quoted_or_bare(client: httpx.AsyncClie
 @pytest.mark.parametrize("bad", ["abc", '""', "-1", "1.0", "²", "9" * 30])
 async def test_a_strange_if_match_is_named(client: httpx.AsyncClient, user: str, bad: str) -> None:
     memory = await write(client, user, "x")
-    answer = await client.patch(f"/v1/memories/{memory['id']}", json={"category": "c"}, headers=[(b"If-Match", bad.encode())])
+    answer = await client.patch(
+        f"/v1/memories/{memory['id']}", json={"category": "c"}, headers=[(b"If-Match", bad.encode())]
+    )
     problem_of(answer, 422, "If-Match")
 
 
@@ -100,7 +110,9 @@ async def test_parallel_patches_each_make_a_version(world: World, user: str) -> 
     path = f"/v1/memories/{memory['id']}"
     answers = await asyncio.gather(*(world.client.patch(path, json={"category": f"c{n}"}) for n in range(12)))
     assert sorted(a.json()["version"] for a in answers) == list(range(2, 14))
-    kept = await world.sql("SELECT version FROM memory_version WHERE memory_id = %s ORDER BY version", UUID(memory["id"]))
+    kept = await world.sql(
+        "SELECT version FROM memory_version WHERE memory_id = %s ORDER BY version", UUID(memory["id"])
+    )
     assert [row[0] for row in kept] == list(range(1, 13))
 
 
@@ -131,7 +143,11 @@ async def test_delete_is_204_then_404_and_leaves_nothing_behind(world: World, us
     await world.client.patch(path, json={"category": "animals"})
     answer = await world.client.delete(path)
     assert (answer.status_code, answer.content) == (204, b"")
-    for again in (await world.client.delete(path), await world.client.get(path), await world.client.patch(path, json={"category": "x"})):
+    for again in (
+        await world.client.delete(path),
+        await world.client.get(path),
+        await world.client.patch(path, json={"category": "x"}),
+    ):
         problem_of(again, 404)
     assert await listed(world.client, user) == []
     for mode in ("vector", "keyword", "hybrid"):
@@ -158,9 +174,15 @@ async def test_erasing_a_user_counts_and_can_be_repeated(world: World, user: str
     await found(world.client, user, "a")
     await world.runtime.retrieval_log.flush()
     first = (await world.client.delete(f"/v1/users/{user}")).json()
-    assert first == {"user_id": user, "memories": 4, "versions": 1, "conflicts": 0, "experiences": 0, "retrievals": 1, "working_memory": 1} | {
-        "versions": first["versions"]
-    }
+    assert first == {
+        "user_id": user,
+        "memories": 4,
+        "versions": 1,
+        "conflicts": 0,
+        "experiences": 0,
+        "retrievals": 1,
+        "working_memory": 1,
+    } | {"versions": first["versions"]}
     second = (await world.client.delete(f"/v1/users/{user}")).json()
     assert set(second.values()) == {user, 0}
     assert await listed(world.client, user) == []

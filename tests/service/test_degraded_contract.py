@@ -1,5 +1,7 @@
 """One store or model down: the others go on, and the answer says what is missing."""
 
+# ruff: noqa: E501 - tables: one case reads best on one line
+
 from __future__ import annotations
 
 import asyncio
@@ -10,7 +12,20 @@ from dataclasses import dataclass
 import httpx
 import pytest
 from fault_embedder import FaultyEmbedder
-from service_running import Backends, Proxy, World, found, indexed, numbers, problem_of, proxied, search, serving, until, write
+from service_running import (
+    Backends,
+    Proxy,
+    World,
+    found,
+    indexed,
+    numbers,
+    problem_of,
+    proxied,
+    search,
+    serving,
+    until,
+    write,
+)
 
 
 @dataclass
@@ -41,8 +56,14 @@ class Frail:
 @pytest.fixture(scope="module")
 async def opened(backends: Backends) -> AsyncIterator[Frail]:
     settings, embedder = backends.new_settings(), FaultyEmbedder()
-    async with proxied(settings.database_url) as postgres, proxied(settings.redis_url) as redis, proxied(settings.qdrant_url) as qdrant:
-        cabled = settings.model_copy(update={"database_url": postgres.url, "redis_url": redis.url, "qdrant_url": qdrant.url})
+    async with (
+        proxied(settings.database_url) as postgres,
+        proxied(settings.redis_url) as redis,
+        proxied(settings.qdrant_url) as qdrant,
+    ):
+        cabled = settings.model_copy(
+            update={"database_url": postgres.url, "redis_url": redis.url, "qdrant_url": qdrant.url}
+        )
         quick = numbers(
             settings, relay={"backoff_s": 0.05, "poll_s": 0.1}, limits={"wait_indexed_s_max": 0.3, "auth_cache_s": 0.2},
             search={"lane_deadline_s": 0.5}, stores={"postgres_timeout_s": 1.0, "redis_timeout_s": 0.5, "qdrant_timeout_s": 1.0},
@@ -85,7 +106,9 @@ async def test_with_the_embedder_failing_keyword_search_answers(frail: Frail, us
     answer = await search(frail.client, user, "puffin")
     assert answer["degraded"] == ["vector"]
     assert [r["content"] for r in answer["results"]] == ["a puffin on the rock"]
-    assert (await frail.client.post("/v1/memories", json={"user_id": user, "content": "another puffin"})).status_code == 201
+    assert (
+        await frail.client.post("/v1/memories", json={"user_id": user, "content": "another puffin"})
+    ).status_code == 201
     assert frail.embedder.faults > 0
     await frail.mend()
     await indexed(frail.client, user)

@@ -28,8 +28,19 @@ async def test_a_duplicate_answers_200_with_the_existing_memory(client: httpx.As
     assert len(await listed(client, user)) == 1
 
 
-@pytest.mark.parametrize("variant", ["the CACHE is valkey", "  The  cache\tis\nValkey ", "Ｔｈｅ cache is Ｖａｌｋｅｙ", "The cache is Val\u00adkey", "The cache is\u00a0Valkey"])
-async def test_text_is_compared_after_nfkc_case_and_space_folding(client: httpx.AsyncClient, user: str, variant: str) -> None:
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "the CACHE is valkey",
+        "  The  cache\tis\nValkey ",
+        "Ｔｈｅ cache is Ｖａｌｋｅｙ",
+        "The cache is Val\u00adkey",
+        "The cache is\u00a0Valkey",
+    ],
+)
+async def test_text_is_compared_after_nfkc_case_and_space_folding(
+    client: httpx.AsyncClient, user: str, variant: str
+) -> None:
     await write(client, user, "The cache is Valkey")
     assert (await again(client, user, variant)).status_code == 200
 
@@ -62,7 +73,9 @@ async def test_new_tags_and_new_metadata_keys_are_added(world: World, user: str)
     assert body["memory"]["version"] == 2
     read = (await world.client.get(f"/v1/memories/{first['id']}")).json()
     assert (read["tags"], read["metadata"], read["version"]) == (["a", "b"], {"k": 1, "l": [None]}, 2)
-    ((cause, changes),) = await world.sql("SELECT cause, changes FROM memory_version WHERE memory_id = %s", UUID(first["id"]))
+    ((cause, changes),) = await world.sql(
+        "SELECT cause, changes FROM memory_version WHERE memory_id = %s", UUID(first["id"])
+    )
     assert cause == "duplicate"
     assert changes["tags"] == {"from": ["a"], "to": ["a", "b"]}
 
@@ -91,15 +104,24 @@ async def test_a_cold_duplicate_is_restored(world: World, user: str) -> None:
 
 async def test_fifty_equal_writes_at_once_make_one_memory(world: World, user: str) -> None:
     async def single(n: int) -> list[str]:
-        body = (await again(world.client, user, "At The Same Time" if n % 2 else "at the same time", tags=[f"t{n % 5}"])).json()
+        body = (
+            await again(world.client, user, "At The Same Time" if n % 2 else "at the same time", tags=[f"t{n % 5}"])
+        ).json()
         return [body["status"]]
 
     async def batch() -> list[str]:
-        items = [{"user_id": user, "content": text, "infer": False} for text in ("AT THE SAME TIME", "at the same  time", f"other {new_user()}")]
+        items = [
+            {"user_id": user, "content": text, "infer": False}
+            for text in ("AT THE SAME TIME", "at the same  time", f"other {new_user()}")
+        ]
         results = (await world.client.post("/v1/memories/batch", json={"memories": items})).json()["results"]
         return [r["status"] for r in results[:2]]
 
-    statuses = [s for group in await asyncio.gather(*(single(n) for n in range(40)), *(batch() for _ in range(5))) for s in group]
+    statuses = [
+        s
+        for group in await asyncio.gather(*(single(n) for n in range(40)), *(batch() for _ in range(5)))
+        for s in group
+    ]
     assert len(statuses) == 50
     assert statuses.count("created") == 1
     assert statuses.count("duplicate") == 49
@@ -108,7 +130,9 @@ async def test_fifty_equal_writes_at_once_make_one_memory(world: World, user: st
     assert sorted(rows[0][0]) == ["t0", "t1", "t2", "t3", "t4"]
 
 
-async def test_the_same_meaning_in_other_words_is_a_duplicate_only_with_infer(client: httpx.AsyncClient, user: str) -> None:
+async def test_the_same_meaning_in_other_words_is_a_duplicate_only_with_infer(
+    client: httpx.AsyncClient, user: str
+) -> None:
     text = "Production deployments of the billing service always run on Thursday evening after the backup has finished"
     first = (await client.post("/v1/memories?wait=indexed", json={"user_id": user, "content": text})).json()["memory"]
     close = text.replace("always run", "always run,")
@@ -121,7 +145,9 @@ async def test_the_same_meaning_in_other_words_is_a_duplicate_only_with_infer(cl
 async def test_a_differing_number_is_never_a_duplicate(client: httpx.AsyncClient, user: str) -> None:
     text = "The staging database of the billing service listens on port {} behind the load balancer in Frankfurt"
     await client.post("/v1/memories?wait=indexed", json={"user_id": user, "content": text.format(5432)})
-    assert (await client.post("/v1/memories", json={"user_id": user, "content": text.format(5433)})).json()["status"] == "created"
+    assert (await client.post("/v1/memories", json={"user_id": user, "content": text.format(5433)})).json()[
+        "status"
+    ] == "created"
 
 
 async def test_erased_text_may_be_written_again(client: httpx.AsyncClient, user: str) -> None:

@@ -1,5 +1,7 @@
 """`filters`: every operator on every kind of field, the same in each lane and in the list, compared with a reference in Python."""
 
+# ruff: noqa: E501 - tables: one case reads best on one line
+
 from __future__ import annotations
 
 import json
@@ -45,7 +47,9 @@ class Population:
     async def refuses(self, filters: dict[str, Any]) -> dict[str, Any]:
         """Both doors refuse it alike."""
         by_list = await self.client.get("/v1/memories", params={"user_id": self.user, "filters": json.dumps(filters)})
-        by_search = await self.client.post("/v1/memories/search", json={"user_id": self.user, "query": "x", "filters": filters})
+        by_search = await self.client.post(
+            "/v1/memories/search", json={"user_id": self.user, "query": "x", "filters": filters}
+        )
         assert problem_of(by_list, 422)["errors"] == problem_of(by_search, 422)["errors"]
         return by_search.json()  # type: ignore[no-any-return]
 
@@ -54,23 +58,44 @@ class Population:
 async def population(world: World) -> Population:
     user, items = new_user("filters"), []
     for n, value in enumerate(VALUES):
-        metadata: dict[str, Any] = {} if value is MISSING else {"v": value, "deep": {"er": {"v": value}}, "dotted.v": value}
-        item: dict[str, Any] = {"user_id": user, "content": f"quokka {n}", "infer": False, "metadata": metadata, "importance": n % 5 / 4}
+        metadata: dict[str, Any] = (
+            {} if value is MISSING else {"v": value, "deep": {"er": {"v": value}}, "dotted.v": value}
+        )
+        item: dict[str, Any] = {
+            "user_id": user,
+            "content": f"quokka {n}",
+            "infer": False,
+            "metadata": metadata,
+            "importance": n % 5 / 4,
+        }
         if n % 3:
             item |= {"category": ["tools", "Tools", "工具"][n % 3], "agent_id": f"agent-{n % 4}", "event_type": "note"}
         if n % 4 == 1:
-            item |= {"outcome": ["success", "failure"][n % 2], "tags": ["a", f"t{n % 3}"], "entities": ["Postgres", {"name": "db-7", "type": "host"}]}
+            item |= {
+                "outcome": ["success", "failure"][n % 2],
+                "tags": ["a", f"t{n % 3}"],
+                "entities": ["Postgres", {"name": "db-7", "type": "host"}],
+            }
         if n % 5 == 0:
-            item |= {"occurred_at": f"2026-01-0{1 + n % 7}T12:00:00Z", "expires_at": "2126-01-01T00:00:00Z", "kind": "semantic"}
+            item |= {
+                "occurred_at": f"2026-01-0{1 + n % 7}T12:00:00Z",
+                "expires_at": "2126-01-01T00:00:00Z",
+                "kind": "semantic",
+            }
         items.append(item)
     answer = await world.client.post("/v1/memories/batch", json={"memories": items})
     assert {r["status"] for r in answer.json()["results"]} == {"created"}
     await indexed(world.client, user)
     first = answer.json()["results"][0]["id"]
-    related = await world.client.patch(f"/v1/memories/{first}", json={"related_ids": [answer.json()["results"][1]["id"]]})
+    related = await world.client.patch(
+        f"/v1/memories/{first}", json={"related_ids": [answer.json()["results"][1]["id"]]}
+    )
     assert related.status_code == 200
     await indexed(world.client, user)
-    await world.sql("UPDATE memory SET pinned = true, last_accessed_at = '2100-01-01T00:00:00Z', access_count = 1000 WHERE user_id = %s AND content LIKE '%%7'", user)
+    await world.sql(
+        "UPDATE memory SET pinned = true, last_accessed_at = '2100-01-01T00:00:00Z', access_count = 1000 WHERE user_id = %s AND content LIKE '%%7'",
+        user,
+    )
     return Population(world.client, user, await listed(world.client, user))
 
 
@@ -118,7 +143,9 @@ async def test_entities_are_asked_by_name_or_as_they_come_out(population: Popula
 async def test_one_true_and_the_text_1_are_three_things(population: Population) -> None:
     found = [await same_everywhere(population, {"metadata.v": {"eq": value}}) for value in (1, "1", True)]
     assert [len(one) for one in found] == [2, 1, 1]  # 1 and 1.0 are the same number
-    assert not found[0] & found[1] and not found[0] & found[2] and not found[1] & found[2]
+    assert not found[0] & found[1]
+    assert not found[0] & found[2]
+    assert not found[1] & found[2]
 
 
 async def test_missing_and_null_are_the_same(population: Population) -> None:
@@ -146,14 +173,22 @@ json_values = st.one_of(
 @st.composite
 def conditions(draw: st.DrawFn) -> dict[str, Any]:
     """A valid condition on metadata."""
-    field = draw(st.sampled_from(["metadata.v", "metadata.deep.er.v", "metadata.dotted.v", "metadata.v.a", "metadata.v.0", "metadata.v.-1"]))
+    field = draw(
+        st.sampled_from(
+            ["metadata.v", "metadata.deep.er.v", "metadata.dotted.v", "metadata.v.a", "metadata.v.0", "metadata.v.-1"]
+        )
+    )
     operator = draw(st.sampled_from(OPERATORS))
     if operator == "exists":
         return {field: {operator: draw(st.booleans())}}
     if operator in ("in", "nin"):
         return {field: {operator: draw(st.lists(json_values, min_size=1, max_size=5))}}
     ordered = operator in ORDERED
-    value = draw(json_values.filter(lambda v: isinstance(v, str | int | float) and not isinstance(v, bool)) if ordered else json_values)
+    value = draw(
+        json_values.filter(lambda v: isinstance(v, str | int | float) and not isinstance(v, bool))
+        if ordered
+        else json_values
+    )
     return {field: {operator: "x" if operator == "contains" and value is None else value}}
 
 
@@ -186,7 +221,9 @@ async def test_the_sql_filter_agrees_with_the_reference(population: Population, 
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
-async def test_what_makes_no_sense_is_refused_and_named(population: Population, filters: dict[str, Any], field: str | None) -> None:
+async def test_what_makes_no_sense_is_refused_and_named(
+    population: Population, filters: dict[str, Any], field: str | None
+) -> None:
     body = await population.refuses(filters)
     if field is not None:
         assert field in [e["field"] for e in body["errors"]]

@@ -68,20 +68,28 @@ async def test_a_first_request_that_failed_frees_the_key(client: httpx.AsyncClie
 
 @pytest.mark.parametrize("bad", [b"", b"x" * 256, "é".encode(), b"a\tb"])
 async def test_a_bad_key_is_named(client: httpx.AsyncClient, user: str, bad: bytes) -> None:
-    problem_of(await client.post("/v1/memories", json=body_of(user), headers=[(b"Idempotency-Key", bad)]), 422, "Idempotency-Key")
+    problem_of(
+        await client.post("/v1/memories", json=body_of(user), headers=[(b"Idempotency-Key", bad)]),
+        422,
+        "Idempotency-Key",
+    )
 
 
 async def test_a_replay_after_the_memory_was_erased_is_410_and_writes_nothing(world: World, user: str) -> None:
     headers = key()
     first = await world.client.post("/v1/memories", json=body_of(user, "forget this word: heliotrope"), headers=headers)
     await world.client.delete(f"/v1/memories/{first.json()['memory']['id']}")
-    answer = await world.client.post("/v1/memories", json=body_of(user, "forget this word: heliotrope"), headers=headers)
+    answer = await world.client.post(
+        "/v1/memories", json=body_of(user, "forget this word: heliotrope"), headers=headers
+    )
     assert "heliotrope" not in problem_of(answer, 410)["detail"]
     assert await listed(world.client, user) == []
     assert await world.sql("SELECT 1 FROM idempotency_key WHERE response LIKE '%%heliotrope%%'") == []
 
 
-async def test_a_batch_replays_too_and_is_410_when_one_of_its_memories_was_erased(client: httpx.AsyncClient, user: str) -> None:
+async def test_a_batch_replays_too_and_is_410_when_one_of_its_memories_was_erased(
+    client: httpx.AsyncClient, user: str
+) -> None:
     headers, body = key(), {"memories": [body_of(user, "one"), body_of(user, " "), body_of(user, "two")]}
     first = await client.post("/v1/memories/batch", json=body, headers=headers)
     assert [r["status"] for r in first.json()["results"]] == ["created", "rejected", "created"]
@@ -116,7 +124,9 @@ async def test_a_claim_whose_process_died_is_taken_over_after_its_lease(backends
         first = await world.client.post("/v1/memories", json=body_of(user), headers=headers)
         # What a process leaves that was killed between its claim and its commit.
         await world.sql("DELETE FROM memory")
-        await world.sql("UPDATE idempotency_key SET status = NULL, response = NULL, memory_ids = '{}', leased_until = now() + interval '0.5 s'")
+        await world.sql(
+            "UPDATE idempotency_key SET status = NULL, response = NULL, memory_ids = '{}', leased_until = now() + interval '0.5 s'"
+        )
         early = await world.client.post("/v1/memories", json=body_of(user), headers=headers)
         assert problem_of(early, 409)["code"] == "request_in_progress"
 

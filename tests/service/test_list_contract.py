@@ -1,5 +1,7 @@
 """GET /v1/memories: filters as query parameters, and pages that stay stable while rows come and go."""
 
+# ruff: noqa: E501 - tables: one case reads best on one line
+
 from __future__ import annotations
 
 import json
@@ -25,7 +27,9 @@ async def test_a_list_is_newest_first_with_a_total(client: httpx.AsyncClient, us
     assert answer["total"] == 3
 
 
-async def test_pages_lose_nothing_and_repeat_nothing_while_rows_come_and_go(client: httpx.AsyncClient, user: str) -> None:
+async def test_pages_lose_nothing_and_repeat_nothing_while_rows_come_and_go(
+    client: httpx.AsyncClient, user: str
+) -> None:
     ids = await write_many(client, user, [f"row {n}" for n in range(25)])
     seen, cursor, pages = [], None, 0
     while True:
@@ -92,7 +96,11 @@ async def test_a_cursor_works_for_its_own_list_only(client: httpx.AsyncClient, u
     await write_many(client, user, ["a", "b", "c"])
     cursor = (await page(client, user, limit=1))["next_cursor"]
     edited = cursor[:-2] + ("AA" if cursor[-2:] != "AA" else "BB")
-    for params in ({"user_id": new_user(), "cursor": cursor}, {"user_id": user, "cursor": cursor, "kinds": "semantic"}, {"user_id": user, "cursor": edited}):
+    for params in (
+        {"user_id": new_user(), "cursor": cursor},
+        {"user_id": user, "cursor": cursor, "kinds": "semantic"},
+        {"user_id": user, "cursor": edited},
+    ):
         problem_of(await client.get("/v1/memories", params=params), 422, "cursor")
     assert len((await page(client, user, limit=2, cursor=cursor))["items"]) == 2
 

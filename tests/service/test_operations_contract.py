@@ -1,5 +1,7 @@
 """Health, readiness, metrics, figures, logs and the description of the service itself."""
 
+# ruff: noqa: E501 - tables: one case reads best on one line
+
 from __future__ import annotations
 
 import json
@@ -9,8 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
-from memory_service.logs import JsonLines
 from service_running import World, problem_of, search, write
+
+from memory_service.logs import JsonLines
 
 # The rows of API.md that exist so far, and /v1/keys/self, by which the gateway learns whose key it holds.
 ROUTES = {
@@ -104,13 +107,19 @@ def lines() -> Iterator[list[str]]:
 
 
 def of_requests(lines: list[str]) -> list[dict[str, Any]]:
-    return [line for line in map(json.loads, lines) if line["logger"] == "memory_service.requests" and line["message"] == "request"]
+    return [
+        line
+        for line in map(json.loads, lines)
+        if line["logger"] == "memory_service.requests" and line["message"] == "request"
+    ]
 
 
 async def test_a_request_is_one_json_line_without_contents(keyed: World, user: str, lines: list[str]) -> None:
     key = await keyed.new_key("admin", tenant="logs")
     async with keyed.with_key(key) as client:
-        memory = await write(client, user, "the secret word is abracadabra", wait=True, metadata={"password": "hunter2"})
+        memory = await write(
+            client, user, "the secret word is abracadabra", wait=True, metadata={"password": "hunter2"}
+        )
         await search(client, user, "abracadabra hunter2")
         await client.get("/v1/memories", params={"user_id": user}, headers={"X-Request-ID": "list-1"})
         await client.patch(f"/v1/memories/{memory['id']}", json={"content": "abracadabra again"})
@@ -132,7 +141,9 @@ async def test_a_request_is_one_json_line_without_contents(keyed: World, user: s
         assert all(text not in line for line in lines)
 
 
-async def test_an_error_inside_is_a_problem_without_its_text_and_its_frames_are_logged(world: World, user: str, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_inside_is_a_problem_without_its_text_and_its_frames_are_logged(
+    world: World, user: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def broken(*_arguments: Any) -> None:
         raise RuntimeError("secret content " + "abra" * 2)
 

@@ -251,7 +251,9 @@ def test_a_filtered_search_ranks_by_cosine(url: str) -> None:
         assert [hit.id for hit in second] == [2]
         close = await client.query_points(name, query=[1.0, 0, 0, 0], using="text", score_threshold=0.5)
         assert [hit.id for hit in close.points] == [1, 2]
-        chosen = await client.query_points(name, query=[1.0, 0, 0, 0], using="text", limit=1, with_payload=["user"], with_vectors=["text"])
+        chosen = await client.query_points(
+            name, query=[1.0, 0, 0, 0], using="text", limit=1, with_payload=["user"], with_vectors=["text"]
+        )
         assert chosen.points[0].payload == {"user": "ann"}
         assert chosen.points[0].vector == {"text": [1.0, 0.0, 0.0, 0.0]}
 
@@ -271,7 +273,9 @@ def test_a_search_by_point_id_leaves_the_point_out(url: str) -> None:
 def test_a_batch_of_searches_answers_in_order(url: str) -> None:
     async def scenario(client: AsyncQdrantClient) -> None:
         name = await filled(client)
-        requests = [models.QueryRequest(query=vector, using="text", limit=1) for vector in ([0, 0, 1.0, 0], [0, 1.0, 0, 0])]
+        requests = [
+            models.QueryRequest(query=vector, using="text", limit=1) for vector in ([0, 0, 1.0, 0], [0, 1.0, 0, 0])
+        ]
         answers = await client.query_batch_points(name, requests)
         assert [answer.points[0].id for answer in answers] == [4, 3]
 
@@ -286,8 +290,12 @@ def test_prefetched_lanes_are_fused_by_reciprocal_rank(url: str) -> None:
         await client.upsert(
             name,
             [
-                models.PointStruct(id=1, vector={"text": [1, 0, 0, 0.0], "words": models.SparseVector(indices=[7], values=[0.5])}),
-                models.PointStruct(id=2, vector={"text": [0, 1, 0, 0.0], "words": models.SparseVector(indices=[9], values=[1.0])}),
+                models.PointStruct(
+                    id=1, vector={"text": [1, 0, 0, 0.0], "words": models.SparseVector(indices=[7], values=[0.5])}
+                ),
+                models.PointStruct(
+                    id=2, vector={"text": [0, 1, 0, 0.0], "words": models.SparseVector(indices=[9], values=[1.0])}
+                ),
                 models.PointStruct(id=3, vector={"text": [0.9, 0.1, 0, 0]}),
             ],
             wait=True,
@@ -408,7 +416,9 @@ def test_full_text_conditions_match_words(url: str) -> None:
         await client.set_payload(name, {"text": "the quick brown fox"}, points=[1], wait=True)
         await client.set_payload(name, {"text": "a slow fox"}, points=[2], wait=True)
         both = models.Filter(must=[models.FieldCondition(key="text", match=models.MatchText(text="Quick fox"))])
-        either = models.Filter(must=[models.FieldCondition(key="text", match=models.MatchTextAny(text_any="quick slow"))])
+        either = models.Filter(
+            must=[models.FieldCondition(key="text", match=models.MatchTextAny(text_any="quick slow"))]
+        )
         assert await ids(client, name, both) == [1]
         assert await ids(client, name, either) == [1, 2]
 
@@ -582,7 +592,9 @@ def test_facets_count_values(url: str) -> None:
         ("POST", "points/delete", {}),
     ],
 )
-def test_malformed_requests_are_refused_and_change_nothing(url: str, shared: str, method: str, path: str, body: object) -> None:
+def test_malformed_requests_are_refused_and_change_nothing(
+    url: str, shared: str, method: str, path: str, body: object
+) -> None:
     query = "?wait=true" if method == "PUT" else ""
     with httpx.Client(base_url=f"{url}/collections/{shared}", trust_env=False) as http:
         answer = http.request(method, f"/{path}{query}", json=body)

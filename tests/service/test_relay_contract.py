@@ -9,10 +9,23 @@ from uuid import UUID
 import httpx
 import pytest
 from fault_embedder import FaultyEmbedder
+from service_running import (
+    Backends,
+    World,
+    found,
+    indexed,
+    listed,
+    new_user,
+    numbers,
+    serving,
+    until,
+    write,
+    write_many,
+)
+from typer.testing import CliRunner
+
 from memory_service.errors import SetupRefused
 from memory_service.settings import Settings
-from service_running import Backends, World, found, indexed, listed, new_user, numbers, serving, until, write, write_many
-from typer.testing import CliRunner
 
 QUICK: dict[str, Any] = {"backoff_s": 0.02, "backoff_s_max": 0.05, "poll_s": 0.1, "attempts_max": 3, "lease_s": 1.0}
 
@@ -32,7 +45,10 @@ async def points(world: World, user: str) -> list[dict[str, Any]]:
     """Payloads of a user's points, asked directly."""
     chosen = {"must": [{"key": "user_id", "match": {"value": user}}]}
     path = f"/collections/{world.settings.qdrant_collection}/points/scroll"
-    return [p["payload"] for p in (await qdrant(world, "POST", path, {"filter": chosen, "limit": 1000, "with_payload": True}))["points"]]
+    return [
+        p["payload"]
+        for p in (await qdrant(world, "POST", path, {"filter": chosen, "limit": 1000, "with_payload": True}))["points"]
+    ]
 
 
 async def test_a_poison_row_becomes_a_dead_letter_and_holds_up_no_other(backends: Backends, user: str) -> None:
@@ -44,7 +60,12 @@ async def test_a_poison_row_becomes_a_dead_letter_and_holds_up_no_other(backends
             await write_many(world.client, user, [f"later {new_user()}"])
 
         async def dead() -> bool:
-            return (await world.client.get("/v1/stats")).json()["index"] | {"model": 0} == {"pending": 0, "dead": 1, "oldest_s": 0.0, "model": 0}
+            return (await world.client.get("/v1/stats")).json()["index"] | {"model": 0} == {
+                "pending": 0,
+                "dead": 1,
+                "oldest_s": 0.0,
+                "model": 0,
+            }
 
         await until(dead)
         assert embedder.faults >= 3
@@ -54,7 +75,9 @@ async def test_a_poison_row_becomes_a_dead_letter_and_holds_up_no_other(backends
         states = {m["content"]: m["index"]["state"] for m in await listed(world.client, user)}
         assert states.pop("arsenic") == "failed"
         assert set(states.values()) == {"indexed"}
-        ((attempts, error),) = await world.sql("SELECT attempts, error FROM index_outbox WHERE memory_id = %s", UUID(ids[1]))
+        ((attempts, error),) = await world.sql(
+            "SELECT attempts, error FROM index_outbox WHERE memory_id = %s", UUID(ids[1])
+        )
         assert attempts == 3
         assert "ValueError" in error
         assert await found(world.client, user, "arsenic", mode="keyword") == ["arsenic"]
@@ -63,7 +86,9 @@ async def test_a_poison_row_becomes_a_dead_letter_and_holds_up_no_other(backends
         assert (await world.client.get("/v1/stats")).json()["index"]["dead"] == 0
 
 
-async def test_a_point_that_qdrant_refuses_is_a_poison_row_too(world: World, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_point_that_qdrant_refuses_is_a_poison_row_too(
+    world: World, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from memory_service.stores.qdrant import PointRefused
 
     index, original, struck = world.runtime.index, world.runtime.index.upsert, 0
@@ -76,7 +101,10 @@ async def test_a_point_that_qdrant_refuses_is_a_poison_row_too(world: World, use
         await original(batch)
 
     monkeypatch.setattr(index, "upsert", refusing)
-    good, bad = await write(world.client, user, "welcome"), await write(world.client, user, "unwelcome", category="refused")
+    good, bad = (
+        await write(world.client, user, "welcome"),
+        await write(world.client, user, "unwelcome", category="refused"),
+    )
 
     async def tried() -> bool:
         rows = await world.sql("SELECT error FROM index_outbox WHERE memory_id = %s AND attempts >= 1", UUID(bad["id"]))
@@ -90,10 +118,14 @@ async def test_a_point_that_qdrant_refuses_is_a_poison_row_too(world: World, use
 
 async def test_two_relays_at_once_apply_every_row(backends: Backends, user: str) -> None:
     settings = backends.new_settings()
-    async with serving(settings, tunables=quick(settings, batch_rows_max=7)) as one, serving(settings, tunables=quick(settings, batch_rows_max=5)) as two:
+    async with (
+        serving(settings, tunables=quick(settings, batch_rows_max=7)) as one,
+        serving(settings, tunables=quick(settings, batch_rows_max=5)) as two,
+    ):
         for start in range(0, 200, 50):
             await asyncio.gather(
-                write_many(one.client, user, [f"one {start + n}" for n in range(25)]), write_many(two.client, user, [f"two {start + n}" for n in range(25)])
+                write_many(one.client, user, [f"one {start + n}" for n in range(25)]),
+                write_many(two.client, user, [f"two {start + n}" for n in range(25)]),
             )
         await indexed(one.client, user)
         assert len(await points(one, user)) == 200
@@ -140,7 +172,8 @@ async def test_a_row_of_a_dead_worker_is_taken_after_its_lease(backends: Backend
     async with serving(settings, tunables=quick(settings)) as world:
         memory = await write(world.client, user, "left behind", wait=True)
         await world.sql(
-            "INSERT INTO index_outbox (memory_id, tenant, attempts, leased_until) VALUES (%s, 'default', 1, now() + interval '0.8 s')", UUID(memory["id"])
+            "INSERT INTO index_outbox (memory_id, tenant, attempts, leased_until) VALUES (%s, 'default', 1, now() + interval '0.8 s')",
+            UUID(memory["id"]),
         )
         world.runtime.relay.nudge()
         await asyncio.sleep(0.3)
@@ -148,7 +181,9 @@ async def test_a_row_of_a_dead_worker_is_taken_after_its_lease(backends: Backend
         await indexed(world.client, user)
 
 
-async def test_a_lost_qdrant_volume_is_refilled_from_postgres_while_running_and_at_start(backends: Backends, user: str) -> None:
+async def test_a_lost_qdrant_volume_is_refilled_from_postgres_while_running_and_at_start(
+    backends: Backends, user: str
+) -> None:
     settings = backends.new_settings()
     async with serving(settings, tunables=quick(settings)) as world:
         await write_many(world.client, user, [f"kept {n}" for n in range(30)], wait=True)
@@ -168,8 +203,14 @@ async def test_a_lost_qdrant_volume_is_refilled_from_postgres_while_running_and_
         assert len(await found(world.client, user, "kept", mode="vector", limit=50)) == 31
 
 
-@pytest.mark.parametrize("other", [FaultyEmbedder(model="another-model"), FaultyEmbedder(dimensions=128)], ids=["same dimension", "other dimension"])
-async def test_vectors_of_another_model_stop_the_start_with_the_command_to_run(backends: Backends, user: str, other: FaultyEmbedder) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [FaultyEmbedder(model="another-model"), FaultyEmbedder(dimensions=128)],
+    ids=["same dimension", "other dimension"],
+)
+async def test_vectors_of_another_model_stop_the_start_with_the_command_to_run(
+    backends: Backends, user: str, other: FaultyEmbedder
+) -> None:
     settings = backends.new_settings()
     async with serving(settings, tunables=quick(settings), embedder=FaultyEmbedder()) as world:
         await write(world.client, user, "of the first model", wait=True)
@@ -196,7 +237,9 @@ async def test_reindex_rebuilds_with_another_model(backends: Backends, user: str
         await write_many(world.client, user, [f"rebuilt {n}" for n in range(40)], wait=True)
 
     async def run(*arguments: str, **changed: str) -> Any:
-        return await asyncio.to_thread(CliRunner().invoke, app, ["reindex", *arguments], env=environment(settings, **changed))
+        return await asyncio.to_thread(
+            CliRunner().invoke, app, ["reindex", *arguments], env=environment(settings, **changed)
+        )
 
     refused = await run(EMBEDDING_DIMENSIONS="128")
     assert refused.exit_code != 0

@@ -1,5 +1,7 @@
 """POST /v1/memories/search: what is found, in which lanes, and what never is."""
 
+# ruff: noqa: E501 - tables: one case reads best on one line
+
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
@@ -25,7 +27,9 @@ async def test_a_result_is_the_memory_with_score_and_lanes(client: httpx.AsyncCl
     assert extra == {"score", "lanes"}
     assert 0 < result["score"] <= 1
     assert {"vector", "keyword"} <= set(result["lanes"]) <= {"vector", "keyword", "structured", "recent"}
-    assert {name: result[name] for name in ("id", "content", "metadata")} == {name: memory[name] for name in ("id", "content", "metadata")}
+    assert {name: result[name] for name in ("id", "content", "metadata")} == {
+        name: memory[name] for name in ("id", "content", "metadata")
+    }
 
 
 async def test_explain_shows_where_the_score_comes_from(client: httpx.AsyncClient, user: str) -> None:
@@ -42,7 +46,10 @@ async def test_explain_shows_where_the_score_comes_from(client: httpx.AsyncClien
 
 async def test_the_limit_is_5_unless_given_and_top_k_is_its_alias(client: httpx.AsyncClient, user: str) -> None:
     await write_many(client, user, [f"pelican number {n}" for n in range(9)], wait=True)
-    assert [len(await found(client, user, "pelican", **p)) for p in ({}, {"limit": 7}, {"top_k": 3}, {"limit": 100}, {"top_k": 1})] == [5, 7, 3, 9, 1]
+    assert [
+        len(await found(client, user, "pelican", **p))
+        for p in ({}, {"limit": 7}, {"top_k": 3}, {"limit": 100}, {"top_k": 1})
+    ] == [5, 7, 3, 9, 1]
 
 
 @pytest.mark.parametrize("name", ["limit", "top_k"])
@@ -68,9 +75,17 @@ async def test_a_bad_field_is_named(client: httpx.AsyncClient, user: str, change
 
 async def test_stale_vectors_are_dropped_and_more_are_fetched(world: World, user: str) -> None:
     stale = await write_many(world.client, user, [f"walrus walrus walrus {n}" for n in range(300)], wait=True)
-    live = await write_many(world.client, user, [f"a walrus beside {n} other words that dilute the match a little" for n in range(12)], wait=True)
+    live = await write_many(
+        world.client,
+        user,
+        [f"a walrus beside {n} other words that dilute the match a little" for n in range(12)],
+        wait=True,
+    )
     await world.sql("DELETE FROM memory WHERE id = ANY(%s)", [UUID(i) for i in stale[:150]])
-    await world.sql("UPDATE memory SET version = version + 1, content = 'changed' WHERE id = ANY(%s)", [UUID(i) for i in stale[150:]])
+    await world.sql(
+        "UPDATE memory SET version = version + 1, content = 'changed' WHERE id = ANY(%s)",
+        [UUID(i) for i in stale[150:]],
+    )
     for mode in ("vector", "hybrid"):
         results = (await search(world.client, user, "walrus", mode=mode, limit=10))["results"]
         by_vector = [r["id"] for r in results if "vector" in r["lanes"]]
@@ -82,8 +97,12 @@ async def test_stale_vectors_are_dropped_and_more_are_fetched(world: World, user
 
 async def test_the_last_round_finds_what_a_narrow_filter_leaves(world: World, user: str) -> None:
     await write_many(world.client, user, [f"narwhal narwhal {n}" for n in range(400)], wait=True)
-    wanted = await write(world.client, user, "one narwhal among very many other animals of the sea", metadata={"pick": True}, wait=True)
-    results = (await search(world.client, user, "narwhal", mode="vector", filters={"metadata.pick": {"eq": True}}))["results"]
+    wanted = await write(
+        world.client, user, "one narwhal among very many other animals of the sea", metadata={"pick": True}, wait=True
+    )
+    results = (await search(world.client, user, "narwhal", mode="vector", filters={"metadata.pick": {"eq": True}}))[
+        "results"
+    ]
     assert [r["id"] for r in results] == [wanted["id"]]
 
 
@@ -101,7 +120,9 @@ async def test_an_expired_memory_is_gone_from_every_answer_at_once(world: World,
         assert "ephemeral axolotl" not in await found(world.client, user, "ephemeral axolotl", mode=mode)
     assert [m["id"] for m in await listed(world.client, user)] == [other["id"]]
     for method in ("GET", "PATCH", "DELETE"):
-        problem_of(await world.client.request(method, path, **({"json": {"category": "x"}} if method == "PATCH" else {})), 404)
+        problem_of(
+            await world.client.request(method, path, **({"json": {"category": "x"}} if method == "PATCH" else {})), 404
+        )
     assert (await world.client.get("/v1/stats", params={"user_id": user})).json()["memories"]["episodic"]["total"] == 1
 
 
@@ -111,13 +132,24 @@ async def test_the_shared_pool_is_searched_when_asked_for(client: httpx.AsyncCli
     await write(client, user, f"private {word}", tags=[word], wait=True)
     for mode in MODES:
         assert await found(client, user, word, mode=mode) == [f"private {word}"]
-        assert sorted(await found(client, user, word, mode=mode, include_shared=True, tags=[word])) == [f"common {word}", f"private {word}"]
+        assert sorted(await found(client, user, word, mode=mode, include_shared=True, tags=[word])) == [
+            f"common {word}",
+            f"private {word}",
+        ]
     assert await found(client, "*shared", word, mode="keyword", include_shared=True) == [f"common {word}"]
 
 
 async def test_what_one_agent_learned_the_others_find_unless_narrowed(client: httpx.AsyncClient, user: str) -> None:
     for agent in ("a", "b"):
-        await write(client, user, f"heron of agent {agent}", agent_id=agent, session_id=f"s-{agent}", task_id=f"t-{agent}", wait=True)
+        await write(
+            client,
+            user,
+            f"heron of agent {agent}",
+            agent_id=agent,
+            session_id=f"s-{agent}",
+            task_id=f"t-{agent}",
+            wait=True,
+        )
     await write(client, user, "heron of nobody", wait=True)
     for mode in MODES:
         assert len(await found(client, user, "heron", mode=mode)) == 3
@@ -133,7 +165,10 @@ async def test_since_is_inclusive_and_until_exclusive(client: httpx.AsyncClient,
             ({"since": "2026-03-02T00:00:00Z"}, {2, 3}), ({"until": "2026-03-02T00:00:00Z"}, {1}), ({"since": "2026-03-01T00:00:00.000001Z", "until": "2026-03-03"}, {2}),
             ({"since": "2026-03-02T02:00:00+02:00", "until": "2026-03-02T00:00:00.000001Z"}, {2}), ({"since": "2026-03-03", "until": "2026-03-01"}, set()),
         ):  # fmt: skip
-            assert set(await found(client, user, "ibis", mode=mode, **params)) == {f"ibis {day}" for day in days}, (mode, params)
+            assert set(await found(client, user, "ibis", mode=mode, **params)) == {f"ibis {day}" for day in days}, (
+                mode,
+                params,
+            )
 
 
 async def test_min_score_drops_the_weak(client: httpx.AsyncClient, user: str) -> None:
@@ -151,7 +186,11 @@ async def test_min_score_drops_the_weak(client: httpx.AsyncClient, user: str) ->
 async def test_each_mode_uses_its_own_lanes(client: httpx.AsyncClient, user: str) -> None:
     await write(client, user, "lanes of the harbour", importance=1, wait=True)
     lanes = {mode: set((await search(client, user, "harbour", mode=mode))["results"][0]["lanes"]) for mode in MODES}
-    assert lanes == {"hybrid": {"vector", "keyword", "structured", "recent"}, "vector": {"vector"}, "keyword": {"keyword"}}
+    assert lanes == {
+        "hybrid": {"vector", "keyword", "structured", "recent"},
+        "vector": {"vector"},
+        "keyword": {"keyword"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -164,45 +203,99 @@ async def test_each_mode_uses_its_own_lanes(client: httpx.AsyncClient, user: str
         ("ticket PROJ-1234 is open", "proj-1234"), ("mail to ana@example.com", "ana@example.com"), ("it's the user's wish", "users' wish"), ("🦊 was here", "🦊"),
     ],
 )  # fmt: skip
-async def test_keywords_find_chinese_identifiers_and_error_codes(client: httpx.AsyncClient, user: str, content: str, query: str) -> None:
+async def test_keywords_find_chinese_identifiers_and_error_codes(
+    client: httpx.AsyncClient, user: str, content: str, query: str
+) -> None:
     await write_many(client, user, [content, "something else entirely", "另外一件事情"])
     assert (await found(client, user, query, mode="keyword"))[:1] == [content]
 
 
-@pytest.mark.parametrize("query", ["'", "\\", "%", "& | !", ":*", "<->", "' OR 1=1 --", "()", "\u3000.", "a" * 30_000, "x " * 10_000, "和 的", "the of and", "𝕏", "\u202eabc"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "'",
+        "\\",
+        "%",
+        "& | !",
+        ":*",
+        "<->",
+        "' OR 1=1 --",
+        "()",
+        "\u3000.",
+        "a" * 30_000,
+        "x " * 10_000,
+        "和 的",
+        "the of and",
+        "𝕏",
+        "\u202eabc",
+    ],
+)
 async def test_no_query_is_too_strange(client: httpx.AsyncClient, user: str, query: str) -> None:
     await write(client, user, "ordinary", wait=True)
     for mode in MODES:
         await search(client, user, query, mode=mode)
 
 
-async def test_a_phrase_at_the_end_of_100_kb_is_found_by_keyword_and_by_vector(client: httpx.AsyncClient, user: str) -> None:
-    words = "system report value process network memory storage request response handler module version".split()
+async def test_a_phrase_at_the_end_of_100_kb_is_found_by_keyword_and_by_vector(
+    client: httpx.AsyncClient, user: str
+) -> None:
+    words = [
+        "system",
+        "report",
+        "value",
+        "process",
+        "network",
+        "memory",
+        "storage",
+        "request",
+        "response",
+        "handler",
+        "module",
+        "version",
+    ]
     filler = " ".join(words[(n * 7 + n // 12) % len(words)] + str(n % 97) for n in range(13_000))[:100_000]
     phrase = "The zymurgist keeps forty-two axolotls in Reykjavik, feeds them beetroot crumbs and plays the theremin every Wednesday."
     long = f"{filler}\n{phrase}"
-    await write_many(client, user, [long, f"{filler}\nNothing more was said about it.", "short and different"], wait=True)
+    await write_many(
+        client, user, [long, f"{filler}\nNothing more was said about it.", "short and different"], wait=True
+    )
     for mode in ("keyword", "vector", "hybrid"):
         (first, *_) = await found(client, user, phrase, mode=mode)
         assert first == long, mode
 
 
 async def test_cold_and_superseded_come_only_when_asked_for(world: World, user: str) -> None:
-    ids = await write_many(world.client, user, ["toucan active", "toucan cold", "toucan superseded", "toucan compressed"])
+    ids = await write_many(
+        world.client, user, ["toucan active", "toucan cold", "toucan superseded", "toucan compressed"]
+    )
     for n, state in ((1, "cold"), (2, "superseded"), (3, "compressed")):
         await world.sql("UPDATE memory SET state = %s WHERE id = %s", state, UUID(ids[n]))
     await world.sql("UPDATE index_outbox SET available_at = now() WHERE memory_id = ANY(%s)", [UUID(i) for i in ids])
-    await world.sql("INSERT INTO index_outbox (memory_id, tenant) SELECT id, tenant FROM memory WHERE user_id = %s ON CONFLICT DO NOTHING", user)
+    await world.sql(
+        "INSERT INTO index_outbox (memory_id, tenant) SELECT id, tenant FROM memory WHERE user_id = %s ON CONFLICT DO NOTHING",
+        user,
+    )
     world.runtime.relay.nudge()
     await indexed(world.client, user)
     for mode in MODES:
-        for params, expected in (({}, {"active"}), ({"include_cold": True}, {"active", "cold"}), ({"include_superseded": True}, {"active", "superseded"})):
-            assert {c.split()[1] for c in await found(world.client, user, "toucan", mode=mode, **params)} == expected, (mode, params)
+        for params, expected in (
+            ({}, {"active"}),
+            ({"include_cold": True}, {"active", "cold"}),
+            ({"include_superseded": True}, {"active", "superseded"}),
+        ):
+            assert {c.split()[1] for c in await found(world.client, user, "toucan", mode=mode, **params)} == expected, (
+                mode,
+                params,
+            )
 
 
 async def test_as_of_answers_what_was_believed_then(world: World, user: str) -> None:
     ids = await write_many(world.client, user, ["kestrel old belief", "kestrel new belief"])
-    await world.sql("UPDATE memory SET state = 'superseded', valid_from = '2026-01-01Z', valid_to = '2026-02-01Z', superseded_by = %s WHERE id = %s", UUID(ids[1]), UUID(ids[0]))
+    await world.sql(
+        "UPDATE memory SET state = 'superseded', valid_from = '2026-01-01Z', valid_to = '2026-02-01Z', superseded_by = %s WHERE id = %s",
+        UUID(ids[1]),
+        UUID(ids[0]),
+    )
     await world.sql("UPDATE memory SET valid_from = '2026-02-01Z' WHERE id = %s", UUID(ids[1]))
     await indexed(world.client, user)
     for mode in MODES:
@@ -233,7 +326,9 @@ async def test_a_search_is_logged_and_touches_what_it_returned(world: World, use
     memory = await write(world.client, user, "touched by a search", wait=True)
     answer = await search(world.client, user, "touched", filters={"metadata.x": {"eq": None}})
     await world.runtime.retrieval_log.flush()
-    ((query, filters, hits, source),) = await world.sql("SELECT query, filters, hits, source FROM retrieval_log WHERE id = %s", UUID(answer["retrieval_id"]))
+    ((query, filters, hits, source),) = await world.sql(
+        "SELECT query, filters, hits, source FROM retrieval_log WHERE id = %s", UUID(answer["retrieval_id"])
+    )
     assert (query, filters, source) == ("touched", {"metadata.x": {"eq": None}}, "search")
     assert [h["id"] for h in hits] == [memory["id"]]
     read = (await world.client.get(f"/v1/memories/{memory['id']}")).json()

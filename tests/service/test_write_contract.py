@@ -1,5 +1,7 @@
 """POST /v1/memories: what a write takes, refuses and answers."""
 
+# ruff: noqa: E501 - tables: one case reads best on one line
+
 from __future__ import annotations
 
 import json
@@ -15,12 +17,16 @@ HOSTILE_VALUES = {
 }
 
 
-async def post_raw(client: httpx.AsyncClient, body: bytes | str, path: str = "/v1/memories", **headers: str) -> httpx.Response:
+async def post_raw(
+    client: httpx.AsyncClient, body: bytes | str, path: str = "/v1/memories", **headers: str
+) -> httpx.Response:
     return await client.post(path, content=body, headers={"content-type": "application/json", **headers})
 
 
 async def test_a_write_answers_201_with_the_whole_memory_object(client: httpx.AsyncClient, user: str) -> None:
-    answer = await client.post("/v1/memories", json={"user_id": user, "content": "The deploy of 12 May failed: E1234 on db-7."})
+    answer = await client.post(
+        "/v1/memories", json={"user_id": user, "content": "The deploy of 12 May failed: E1234 on db-7."}
+    )
     assert answer.status_code == 201
     assert answer.headers["content-type"] == "application/json"
     body = answer.json()
@@ -54,7 +60,10 @@ async def test_every_given_field_comes_back_as_it_was_given(client: httpx.AsyncC
     expected["entities"] = [{"name": "Postgres", "type": "other"}, {"name": "db-7", "type": "host"}]
     for name, value in expected.items():
         assert memory[name] == value, name
-    assert (await client.get(f"/v1/memories/{memory['id']}")).json() | {"index": None, "heat": None} == memory | {"index": None, "heat": None}
+    assert (await client.get(f"/v1/memories/{memory['id']}")).json() | {"index": None, "heat": None} == memory | {
+        "index": None,
+        "heat": None,
+    }
 
 
 @pytest.mark.parametrize("path", ["/v1/memories", "/v1/memories/search"])
@@ -67,7 +76,9 @@ async def test_every_given_field_comes_back_as_it_was_given(client: httpx.AsyncC
     ],
     ids=lambda value: repr(value)[:24] if isinstance(value, bytes) else None,
 )  # fmt: skip
-async def test_what_is_not_a_json_object_is_refused(client: httpx.AsyncClient, path: str, body: bytes, status: int, field: str | None) -> None:
+async def test_what_is_not_a_json_object_is_refused(
+    client: httpx.AsyncClient, path: str, body: bytes, status: int, field: str | None
+) -> None:
     problem_of(await post_raw(client, body, path), status, field)
 
 
@@ -91,7 +102,9 @@ async def test_what_is_not_a_json_object_is_refused(client: httpx.AsyncClient, p
     ],
     ids=lambda value: json.dumps(value)[:40] if isinstance(value, dict) else None,
 )  # fmt: skip
-async def test_a_bad_field_is_named_and_nothing_is_written(client: httpx.AsyncClient, user: str, changed: dict[str, Any], field: str) -> None:
+async def test_a_bad_field_is_named_and_nothing_is_written(
+    client: httpx.AsyncClient, user: str, changed: dict[str, Any], field: str
+) -> None:
     answer = await client.post("/v1/memories", json={"user_id": user, "content": "ok", **changed})
     problem_of(answer, 422, field)
     assert await listed(client, user) == []
@@ -102,9 +115,13 @@ async def test_all_bad_fields_are_named_at_once(client: httpx.AsyncClient, user:
     assert {e["field"] for e in problem_of(answer, 422)["errors"]} == {"content", "importance", "wrong"}
 
 
-@pytest.mark.parametrize("field", ["user_id", "content", "summary", "category", "event_type", "agent_id", "session_id", "task_id", "unknown"])
+@pytest.mark.parametrize(
+    "field", ["user_id", "content", "summary", "category", "event_type", "agent_id", "session_id", "task_id", "unknown"]
+)
 @pytest.mark.parametrize("kind", HOSTILE_VALUES)
-async def test_text_that_no_store_can_hold_is_refused_in_every_field(client: httpx.AsyncClient, user: str, field: str, kind: str) -> None:
+async def test_text_that_no_store_can_hold_is_refused_in_every_field(
+    client: httpx.AsyncClient, user: str, field: str, kind: str
+) -> None:
     fields = {"user_id": json.dumps(user), "content": '"ok"', field: HOSTILE_VALUES[kind]}
     body = "{" + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}"
     problem_of(await post_raw(client, body), 422, field)
@@ -119,14 +136,23 @@ async def test_text_that_no_store_can_hold_is_refused_in_every_field(client: htt
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("bad", ["\\u0000", "\\udfff"])
-async def test_hidden_text_is_found_wherever_it_arrives(client: httpx.AsyncClient, user: str, fragment: str, field: str, bad: str) -> None:
+async def test_hidden_text_is_found_wherever_it_arrives(
+    client: httpx.AsyncClient, user: str, fragment: str, field: str, bad: str
+) -> None:
     body = f'{{"user_id":"{user}","content":"ok",{fragment.replace("{bad}", bad)}}}'
     problem_of(await post_raw(client, body), 422, field)
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9223372036854775808", "-9223372036854775809", "1" * 5000])
-@pytest.mark.parametrize(("place", "field"), [('"importance":{n}', "importance"), ('"metadata":{"a":[1,{n}]}', "metadata.a.1")])
-async def test_numbers_beyond_64_bits_and_not_finite_are_refused(client: httpx.AsyncClient, user: str, number: str, place: str, field: str) -> None:
+@pytest.mark.parametrize(
+    "number",
+    ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9223372036854775808", "-9223372036854775809", "1" * 5000],
+)
+@pytest.mark.parametrize(
+    ("place", "field"), [('"importance":{n}', "importance"), ('"metadata":{"a":[1,{n}]}', "metadata.a.1")]
+)
+async def test_numbers_beyond_64_bits_and_not_finite_are_refused(
+    client: httpx.AsyncClient, user: str, number: str, place: str, field: str
+) -> None:
     body = f'{{"user_id":"{user}","content":"ok",{place.replace("{n}", number)}}}'
     problem_of(await post_raw(client, body), 422, field)
 
@@ -172,7 +198,9 @@ async def test_metadata_is_kept_value_for_value(client: httpx.AsyncClient, user:
     assert memory["content"] == f"meta {key}"
     kept = (await client.get(f"/v1/memories/{memory['id']}")).json()["metadata"]
     assert kept == {key: METADATA[key]}
-    if not isinstance(METADATA[key], float):  # JSON knows one kind of number; whole ones come back without a point or with it
+    if not isinstance(
+        METADATA[key], float
+    ):  # JSON knows one kind of number; whole ones come back without a point or with it
         assert json.dumps(kept[key], sort_keys=True) == json.dumps(METADATA[key], sort_keys=True)
 
 
@@ -184,7 +212,10 @@ async def test_one_and_true_and_the_text_1_stay_what_they_are(client: httpx.Asyn
 
 async def test_non_ascii_is_never_escaped(client: httpx.AsyncClient, user: str) -> None:
     memory = await write(client, user, "数据库 пароль 🦊 é", metadata={"ключ": "值"})
-    for answer in (await client.get(f"/v1/memories/{memory['id']}"), await client.get("/v1/memories", params={"user_id": user})):
+    for answer in (
+        await client.get(f"/v1/memories/{memory['id']}"),
+        await client.get("/v1/memories", params={"user_id": user}),
+    ):
         assert "\\u" not in answer.text
         assert "数据库 пароль 🦊 é" in answer.content.decode("utf-8")
     refused = await client.post("/v1/memories", json={"user_id": user, "content": "x", "ключ": 1})
@@ -200,7 +231,9 @@ async def test_non_ascii_is_never_escaped(client: httpx.AsyncClient, user: str) 
         ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"), ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"),
     ],
 )  # fmt: skip
-async def test_times_come_in_with_any_offset_and_go_out_in_z(client: httpx.AsyncClient, user: str, given: str, shown: str) -> None:
+async def test_times_come_in_with_any_offset_and_go_out_in_z(
+    client: httpx.AsyncClient, user: str, given: str, shown: str
+) -> None:
     memory = await write(client, user, "when", occurred_at=given)
     assert memory["occurred_at"] == shown
     read = (await client.get(f"/v1/memories/{memory['id']}")).json()
@@ -209,7 +242,9 @@ async def test_times_come_in_with_any_offset_and_go_out_in_z(client: httpx.Async
         assert read[name].endswith("Z")
 
 
-@pytest.mark.parametrize("user_id", ["a/b", "🦊", "中文 用户", "a%2Fb", "a+b c", "../x", "a?b#c", "ä" * 128, "'; DROP TABLE memory; --", "%"])
+@pytest.mark.parametrize(
+    "user_id", ["a/b", "🦊", "中文 用户", "a%2Fb", "a+b c", "../x", "a?b#c", "ä" * 128, "'; DROP TABLE memory; --", "%"]
+)
 async def test_any_printable_user_id_works_everywhere(client: httpx.AsyncClient, user_id: str) -> None:
     from urllib.parse import quote
 
@@ -233,7 +268,9 @@ async def test_an_unknown_query_parameter_is_named(client: httpx.AsyncClient, us
 async def test_wait_indexed_answers_when_the_vector_is_there(client: httpx.AsyncClient, user: str) -> None:
     memory = await write(client, user, "found at once by its vector", wait=True)
     assert memory["index"]["state"] == "indexed"
-    answer = await client.post("/v1/memories/search", json={"user_id": user, "query": "vector found at once", "mode": "vector"})
+    answer = await client.post(
+        "/v1/memories/search", json={"user_id": user, "query": "vector found at once", "mode": "vector"}
+    )
     assert [r["id"] for r in answer.json()["results"]] == [memory["id"]]
 
 
@@ -252,12 +289,16 @@ async def test_a_read_of_an_address_that_is_no_route_is_a_problem_too(client: ht
 
 
 async def test_metadata_above_its_bound_is_413(client: httpx.AsyncClient, user: str) -> None:
-    problem_of(await client.post("/v1/memories", json={"user_id": user, "content": "x", "metadata": {"a": "x" * 65_536}}), 413)
+    problem_of(
+        await client.post("/v1/memories", json={"user_id": user, "content": "x", "metadata": {"a": "x" * 65_536}}), 413
+    )
 
 
 async def test_the_tables_that_people_read_hold_the_row(world: World, user: str) -> None:
     memory = await write(world.client, user, "seen with psql", kind="semantic", entities=["Redis"], category="tools")
     rows = await world.sql("SELECT content, category, entities FROM semantic_memory WHERE user_id = %s", user)
     assert rows == [("seen with psql", "tools", [{"name": "Redis", "type": "other"}])]
-    by_entity = await world.sql("""SELECT id FROM semantic_memory WHERE entities @> '[{"name": "Redis"}]' AND user_id = %s""", user)
+    by_entity = await world.sql(
+        """SELECT id FROM semantic_memory WHERE entities @> '[{"name": "Redis"}]' AND user_id = %s""", user
+    )
     assert [str(row[0]) for row in by_entity] == [memory["id"]]

@@ -213,8 +213,8 @@ class ConditionIndex:
             if (asked := triples[given == UNSETTLED]).size:
                 self._settle(asked, answers, operands)
                 given = answers.take(triples)
-            left = given != FALSE
-            slots, true = slots[left], true[left] + (given[left] == TRUE)
+            left = given != FALSE  # compress is six times as fast as indexing by a mask
+            slots, true = slots.compress(left), (true + (given == TRUE)).compress(left)
         return slots, true
 
     def _settle(self, asked: Numbers, answers: NDArray[np.int8], operands: Mapping[str, Operand]) -> None:

@@ -36,9 +36,11 @@ class DistillLimits(_Section):
     decisive_steps_long: int = Field(gt=0)
     decisive_long_steps: int = Field(gt=0)
     goal_terms: int = Field(gt=0, le=8)
+    feedback_goal_terms: int = Field(gt=0, le=8)
     goal_terms_state_max: int = Field(gt=0)
     prose_words: int = Field(gt=0)
     value_chars_max: int = Field(gt=0)
+    error_chars_each_end: int = Field(ge=100)
     last_error_chars_max: int = Field(gt=0)
     tools_named_max: int = Field(gt=0)
     permanent_repeats_min: int = Field(gt=1)
@@ -122,6 +124,9 @@ class DistillRules:
         """Name of the first class with a match; "other" for an error that none knows, "none" for no error."""
         if not text.strip():
             return NO_ERROR
+        chars = self.limits.error_chars_each_end
+        if len(text) > 2 * chars:
+            text = f"{text[:chars]}\n{text[-chars:]}"  # a traceback says it in its last line, a page in its first
         return next((known.name for known in self.error_classes if known.pattern.search(text)), OTHER_ERROR)
 
     def is_permanent(self, name: str) -> bool:

@@ -128,8 +128,10 @@ class Evaluator:
             return bool(condition.target) is (operand is not None)
         if operand is None:
             return None
-        if operator in ("contains", "not_contains"):
-            return _asked(operator == "contains", _contains(condition, operand))
+        if operator == "contains":  # first, with matches: the index leaves only these to be evaluated one by one
+            return _contains(condition, operand)
+        if operator == "not_contains":
+            return _asked(False, _contains(condition, operand))
         if operator == "matches":
             return self._matches(condition.target, operand)
         if operator in ("eq", "ne"):

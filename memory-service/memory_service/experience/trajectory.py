@@ -53,6 +53,22 @@ class Trajectory:
         return is_chinese(self.goal)
 
 
+def step_of(raw: Mapping[str, Any]) -> Step:
+    """A step of the contract (`{tool, arguments?, status, result?, error?, duration_ms?, reason?}`), already validated at the edge.
+
+    Results and errors may be any JSON; they are kept as the text that an agent would see.
+    """
+    return Step(
+        tool=raw["tool"],
+        arguments=raw.get("arguments") or {},
+        status=raw["status"],
+        result=text_of(raw.get("result")),
+        error=text_of(raw.get("error")),
+        reason=text_of(raw.get("reason")),
+        duration_ms=raw.get("duration_ms"),
+    )
+
+
 def is_chinese(text: str) -> bool:
     return len(_CHINESE.findall(text)) > CHINESE_SHARE_MIN * max(1, len(_LETTER.findall(text)))
 
@@ -67,7 +83,9 @@ def text_of(value: object) -> str:
 def analysed(trajectory: Trajectory, limits: ReviewLimits) -> Trajectory:
     """The run as review and distillation read it: long texts cut.  Raises InvalidFields when there are too many steps."""
     if len(trajectory.steps) > limits.steps_max:
-        raise InvalidFields.of("trajectory.steps", f"has {len(trajectory.steps)} steps; at most {limits.steps_max} are read")
+        raise InvalidFields.of(
+            "trajectory.steps", f"has {len(trajectory.steps)} steps; at most {limits.steps_max} are read"
+        )
     chars = limits.text_chars_max
     steps = tuple(
         replace(

@@ -241,7 +241,7 @@ def _completions_url(config: LanguageConfig) -> httpx.URL:
         url = httpx.URL(config.base_url)
     except (httpx.InvalidURL, ValueError):
         raise SetupRefused("HINDSIGHT_LLM_BASE_URL is not a URL") from None
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https") or not url.host or "%" in url.host:
         raise SetupRefused(
             "HINDSIGHT_LLM_BASE_URL must begin with http:// or https:// (for example http://127.0.0.1:11434/v1)"
         )

@@ -19,6 +19,7 @@ _KNOWN = _BOUNDS | _SHAPES | {"description", "title"}
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 PROBLEMS_MAX = 8
 DEPTH_MAX = 32
+INTEGER_MAX = 2**63 - 1  # what JSON writers and Postgres take
 
 
 def fit(value: Any, schema: Schema) -> tuple[Any, list[str]]:
@@ -132,10 +133,13 @@ def _fit_plain(value: Any, schema: Schema, at: str, problems: list[str]) -> Any:
         return _storable(value)[: schema.get("maxLength", len(value))]
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         problems.append(f"{at}: must be a finite number")
         return None
     bounded = min(max(value, schema.get("minimum", value)), schema.get("maximum", value))
+    if isinstance(bounded, int) and abs(bounded) > INTEGER_MAX:
+        problems.append(f"{at}: must be a number of at most 64 bits")
+        return None
     return int(bounded) if "integer" in _types(schema) else bounded
 
 

@@ -268,17 +268,24 @@ def _schema(
     numbers: ReadingNumbers,
     summary_chars_max: int,
 ) -> dict[str, Any]:
-    """In the strict form: every key required, none added.  Bounds a server ignores are applied to the answer."""
+    """In the strict form: every key required, none added.
+
+    Every text and list is bounded: under a grammar a small model repeats itself until a bound or the token limit ends it.
+    """
     entity = {
         "type": "object",
-        "properties": {"name": {"type": "string"}, "type": {"type": "string", "enum": entity_types}},
+        "properties": {
+            "name": {"type": "string", "maxLength": numbers.entity_chars_max},
+            "type": {"type": "string", "enum": entity_types},
+        },
         "required": ["name", "type"],
         "additionalProperties": False,
     }
     properties = {
         "event_type": {"type": "string", "enum": event_types},
         "category": {"type": ["string", "null"], "enum": [*categories, None]},
-        "summary": {"type": "string", "maxLength": 4 * summary_chars_max},
+        # A little more than is kept: whoever stops at a bound stops inside a word, and `shortened` looks for its beginning.
+        "summary": {"type": "string", "maxLength": summary_chars_max * 5 // 4},
         "entities": {"type": "array", "items": entity, "maxItems": numbers.entities_max},
         "importance": {"type": "number", "minimum": 0, "maximum": 1},
     }

@@ -1,6 +1,6 @@
 """How does something become a memory?
 
-validate (the API did) → summarise → find duplicates → one transaction with the outbox row → nudge the relay → answer.
+validate (the API did) → summarise → ask the language model, if there is one → find duplicates → one transaction with the outbox row → nudge the relay → answer.
 The models are asked before the transaction; no connection is held meanwhile.  Reading and ranking is recall's work.
 """
 

@@ -116,6 +116,8 @@ def test_a_talk_of_agents_is_reviewed_like_any_run():
 
 def test_a_typo_in_the_settings_is_refused_with_its_name(tmp_path: Path):
     path = tmp_path / "review.toml"
-    path.write_text((CONFIG / "review.toml").read_text(encoding="utf-8").replace("runs_min", "run_min"), encoding="utf-8")
+    path.write_text(
+        (CONFIG / "review.toml").read_text(encoding="utf-8").replace("runs_min", "run_min"), encoding="utf-8"
+    )
     with pytest.raises(SetupRefused, match=r"baseline\.run"):
         load_review_rules(path)

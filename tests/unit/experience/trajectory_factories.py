@@ -43,12 +43,21 @@ def said(speaker: str, message: str) -> Step:
     return Step(tool=speaker, arguments={"message": message})
 
 
-def run(*steps: Step, goal: str = "Load the customer report and count its rows", outcome: Any = "success", **more: Any) -> Trajectory:
+def run(
+    *steps: Step, goal: str = "Load the customer report and count its rows", outcome: Any = "success", **more: Any
+) -> Trajectory:
     return Trajectory(goal=goal, outcome=outcome, steps=tuple(steps), **more)
 
 
 def effort(**numbers: float) -> Effort:
-    usual = {"steps": 4, "tool_calls": 4, "repeated_calls": 0, "argument_chars": 80, "untouched_goal_terms": 4, "closing_chars": 20}
+    usual = {
+        "steps": 4,
+        "tool_calls": 4,
+        "repeated_calls": 0,
+        "argument_chars": 80,
+        "untouched_goal_terms": 4,
+        "closing_chars": 20,
+    }
     return Effort(**{**usual, **numbers})
 
 

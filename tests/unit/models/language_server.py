@@ -72,7 +72,9 @@ class Endpoint:
         self.headers.append(headers)
         self.paths.append(head[0].split(" ")[1])
         self.at.append(asyncio.get_running_loop().time())
-        answer = self.script.pop(0) if self.script else self.then if isinstance(self.then, Answer) else self.then(request)
+        answer = (
+            self.script.pop(0) if self.script else self.then if isinstance(self.then, Answer) else self.then(request)
+        )
         self.now += 1
         self.most_at_once = max(self.most_at_once, self.now)
         try:

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
+
 from memory_service.errors import LanguageModelBadAnswer, LanguageModelUnavailable, SetupRefused
 from memory_service.models.language import ChatModel, open_language_model
 from memory_service.models.language_answers import UnusableAnswer
 from memory_service.models.language_endpoint import LanguageModelResting
 from memory_service.models.language_settings import LanguageConfig, LanguageNumbers, language_config
 from memory_service.settings import Settings
-from prometheus_client import REGISTRY
-
 from tests.unit.models.language_server import Answer, Endpoint, language_server, saying
 
 CONFIG = Path(__file__).parents[3] / "config" / "memory.toml"
@@ -42,7 +42,7 @@ SECRET = "sk-very-secret"
 
 def numbers(**changes: Any) -> LanguageNumbers:
     shipped = LanguageNumbers(**tomllib.loads(CONFIG.read_text(encoding="utf-8"))["language"])
-    quick = {"attempt_timeout_s": 0.4, "deadline_s": 2.0, "retry_base_s": 0.01, "retry_s_max": 0.02}
+    quick = {"attempt_timeout_s": 2.0, "deadline_s": 8.0, "retry_base_s": 0.01, "retry_s_max": 0.02}
     return shipped.model_copy(update={**quick, **changes})
 
 
@@ -55,7 +55,9 @@ async def chat(url: str, **changes: Any) -> AsyncIterator[ChatModel]:
         await model.close()
 
 
-async def ask(model: ChatModel, purpose: str = "test", user: str = "say something", schema: dict[str, object] = SCHEMA) -> dict[str, Any]:
+async def ask(
+    model: ChatModel, purpose: str = "test", user: str = "say something", schema: dict[str, object] = SCHEMA
+) -> dict[str, Any]:
     return await model.complete_json(system="You answer.", user=user, schema=schema, purpose=purpose)
 
 
@@ -86,7 +88,10 @@ async def test_one_question_is_one_request_with_key_model_messages_and_schema() 
     assert endpoint.headers[0]["authorization"] == f"Bearer {SECRET}"
     assert request["model"] == "some-model"
     assert [m["role"] for m in request["messages"]] == ["system", "user"]
-    assert request["response_format"] == {"type": "json_schema", "json_schema": {"name": "test", "strict": True, "schema": SCHEMA}}
+    assert request["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "test", "strict": True, "schema": SCHEMA},
+    }
     assert (request["stream"], request["max_tokens"], request["temperature"]) == (False, 2048, 0.0)
 
 
@@ -108,7 +113,9 @@ async def test_lone_surrogates_in_a_question_do_not_break_it() -> None:
 
 # Servers that take less.
 
-NO_FORMAT = Answer(status=400, body=b'{"error": {"message": "response_format is not supported", "param": "response_format"}}')
+NO_FORMAT = Answer(
+    status=400, body=b'{"error": {"message": "response_format is not supported", "param": "response_format"}}'
+)
 
 
 async def test_a_server_without_json_schema_is_asked_more_simply_and_that_is_remembered() -> None:
@@ -123,18 +130,27 @@ async def test_a_server_without_json_schema_is_asked_more_simply_and_that_is_rem
 
 
 async def test_a_server_without_any_response_format_is_asked_in_words() -> None:
-    async with language_server(NO_FORMAT, NO_FORMAT, NO_FORMAT, then=saying(GOOD)) as endpoint, chat(endpoint.url) as model:
+    async with (
+        language_server(NO_FORMAT, NO_FORMAT, NO_FORMAT, then=saying(GOOD)) as endpoint,
+        chat(endpoint.url) as model,
+    ):
         assert await ask(model) == GOOD
         assert await ask(model) == GOOD
     assert ["response_format" in r for r in endpoint.requests] == [True, True, True, False, False]
 
 
 async def test_a_reasoning_model_that_refuses_max_tokens_and_temperature_is_asked_as_it_likes() -> None:
-    async with language_server(
-        Answer(status=400, body=b'{"error": {"message": "Unsupported parameter: use max_completion_tokens", "param": "max_tokens"}}'),
-        Answer(status=400, body=b'{"error": {"message": "temperature does not support 0.0"}}'),
-        then=saying(GOOD),
-    ) as endpoint, chat(endpoint.url) as model:
+    async with (
+        language_server(
+            Answer(
+                status=400,
+                body=b'{"error": {"message": "Unsupported parameter: use max_completion_tokens", "param": "max_tokens"}}',
+            ),
+            Answer(status=400, body=b'{"error": {"message": "temperature does not support 0.0"}}'),
+            then=saying(GOOD),
+        ) as endpoint,
+        chat(endpoint.url) as model,
+    ):
         assert await ask(model) == GOOD
     last = endpoint.requests[-1]
     assert (last["max_completion_tokens"], "max_tokens" in last, "temperature" in last) == (2048, False, False)
@@ -142,7 +158,10 @@ async def test_a_reasoning_model_that_refuses_max_tokens_and_temperature_is_aske
 
 
 async def test_a_request_that_is_refused_in_every_shape_is_unavailable_and_changes_nothing_for_the_next() -> None:
-    async with language_server(*[Answer(status=400, body=b"context too long")] * 4, then=saying(GOOD)) as endpoint, chat(endpoint.url) as model:
+    async with (
+        language_server(*[Answer(status=400, body=b"context too long")] * 4, then=saying(GOOD)) as endpoint,
+        chat(endpoint.url) as model,
+    ):
         with pytest.raises(LanguageModelUnavailable, match="400"):
             await ask(model)
         assert await ask(model) == GOOD
@@ -228,7 +247,9 @@ async def test_numbers_are_clamped_because_grammars_do_not_bound_them(said: floa
 
 
 async def test_lists_are_cut_and_what_no_store_takes_is_replaced() -> None:
-    found, _ = await answered(Answer('{"colour": "red", "weight": 0, "names": ["\\ud83d", "a\\u0000b", "\\ud83d\\ude00", "d", "e"]}'))
+    found, _ = await answered(
+        Answer('{"colour": "red", "weight": 0, "names": ["\\ud83d", "a\\u0000b", "\\ud83d\\ude00", "d", "e"]}')
+    )
     assert found["names"] == ["\ufffd", "a\ufffdb", "😀"]
 
 
@@ -251,14 +272,16 @@ async def test_a_schema_that_can_not_be_checked_is_a_mistake_of_the_caller() -> 
     ids=lambda a: f"{a.status} {a.breaks_off_at} {a.hangs}",
 )  # fmt: skip
 async def test_a_passing_failure_is_tried_again(broken: Answer) -> None:
-    found, endpoint = await answered(broken, saying(GOOD))
+    found, endpoint = await answered(broken, saying(GOOD), attempt_timeout_s=0.6)
     assert found == GOOD
     assert len(endpoint.requests) == 2
 
 
 @pytest.mark.parametrize("status", [301, 307, 401, 403, 404])
 async def test_a_refusal_is_not_tried_again_and_not_followed(status: int) -> None:
-    _, endpoint = await refused(LanguageModelUnavailable, Answer(status=status, body=b"no", headers={"location": "/elsewhere"}))
+    _, endpoint = await refused(
+        LanguageModelUnavailable, Answer(status=status, body=b"no", headers={"location": "/elsewhere"})
+    )
     assert len(endpoint.requests) == 1
 
 
@@ -271,15 +294,21 @@ async def test_attempts_end_and_the_error_names_neither_address_nor_key() -> Non
 
 
 async def test_retry_after_in_seconds_and_as_a_date_is_waited_for() -> None:
-    date = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)  # whole seconds: 1 to 2 s from now
-    for header in ("1", date):
-        _, endpoint = await answered(Answer(status=429, headers={"retry-after": header}), saying(GOOD), deadline_s=5.0)
-        assert 0.8 <= endpoint.at[1] - endpoint.at[0] < 3.0
+    for in_seconds in (True, False):
+        date = format_datetime(
+            datetime.now(UTC) + timedelta(seconds=3), usegmt=True
+        )  # in whole seconds: 2 to 3 s from now
+        header = "1" if in_seconds else date
+        _, endpoint = await answered(Answer(status=429, headers={"retry-after": header}), saying(GOOD))
+        assert 0.9 <= endpoint.at[1] - endpoint.at[0] < 4.0
 
 
 async def test_a_retry_after_beyond_the_deadline_is_not_waited_for_and_the_endpoint_is_left_alone() -> None:
     started = time.monotonic()
-    async with language_server(Answer(status=429, headers={"retry-after": "3600"})) as endpoint, chat(endpoint.url) as model:
+    async with (
+        language_server(Answer(status=429, headers={"retry-after": "3600"})) as endpoint,
+        chat(endpoint.url) as model,
+    ):
         with pytest.raises(LanguageModelUnavailable, match="429"):
             await ask(model)
         with pytest.raises(LanguageModelResting) as resting:
@@ -298,9 +327,9 @@ async def test_an_unreadable_retry_after_counts_as_none(header: str) -> None:
 @pytest.mark.parametrize("slow", [Answer(hangs=True), Answer(json.dumps(GOOD), drips=True)], ids=["silent", "dripping"])
 async def test_a_slow_server_is_given_up_within_the_deadline(slow: Answer) -> None:
     started = time.monotonic()
-    error, _ = await refused(LanguageModelUnavailable, slow, deadline_s=0.9)
+    error, _ = await refused(LanguageModelUnavailable, slow, attempt_timeout_s=0.6, deadline_s=0.9)
     assert "in time" in error.detail
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < 2.0
 
 
 async def test_nobody_there_is_unavailable() -> None:
@@ -339,20 +368,20 @@ async def test_json_under_a_wrong_content_type_is_taken() -> None:
 
 
 async def test_a_huge_answer_is_not_read_to_its_end() -> None:
-    started = time.monotonic()
-    endless = Answer(body=b"x", headers={"content-length": "900000000000"}, hangs=False)
-    async with language_server(endless, then=Answer(body=b"y" * 60_000_000)) as endpoint, chat(endpoint.url, attempts_max=2) as model:
-        with pytest.raises(LanguageModelBadAnswer):
-            await ask(model)
-    assert len(endpoint.requests) == 2
-    assert time.monotonic() - started < 2.0
+    endless = Answer(body=b"y" * 1_100_000, headers={"content-length": "900000000000"})
+    error, endpoint = await refused(LanguageModelBadAnswer, endless)
+    assert "far more" in error.detail
+    assert len(endpoint.requests) == 1
 
 
 # Breaker, bounds, rate.
 
 
 async def test_after_failures_in_a_row_a_dead_endpoint_is_left_alone_and_tried_again_later() -> None:
-    async with language_server(*[Answer(status=500)] * 4, then=saying(GOOD)) as endpoint, chat(endpoint.url, attempts_max=2, breaker_rest_s=0.3) as model:
+    async with (
+        language_server(*[Answer(status=500)] * 4, then=saying(GOOD)) as endpoint,
+        chat(endpoint.url, attempts_max=2, breaker_rest_s=0.3) as model,
+    ):
         for _ in range(2):
             with pytest.raises(LanguageModelUnavailable):
                 await ask(model)
@@ -367,9 +396,10 @@ async def test_after_failures_in_a_row_a_dead_endpoint_is_left_alone_and_tried_a
 
 async def test_after_the_rest_one_request_tries_while_the_others_are_turned_away() -> None:
     slow = saying(GOOD, slow_s=0.2)
-    async with language_server(Answer(status=500), then=slow) as endpoint, chat(
-        endpoint.url, attempts_max=1, breaker_failures_max=1, breaker_rest_s=0.1
-    ) as model:
+    async with (
+        language_server(Answer(status=500), then=slow) as endpoint,
+        chat(endpoint.url, attempts_max=1, breaker_failures_max=1, breaker_rest_s=0.1) as model,
+    ):
         with pytest.raises(LanguageModelUnavailable):
             await ask(model)
         await asyncio.sleep(0.15)
@@ -380,7 +410,10 @@ async def test_after_the_rest_one_request_tries_while_the_others_are_turned_away
 
 
 async def test_bad_answers_do_not_trip_the_breaker() -> None:
-    async with language_server(*[Answer("prose")] * 8, then=saying(GOOD)) as endpoint, chat(endpoint.url, breaker_failures_max=2) as model:
+    async with (
+        language_server(*[Answer("prose")] * 8, then=saying(GOOD)) as endpoint,
+        chat(endpoint.url, breaker_failures_max=2) as model,
+    ):
         for _ in range(4):
             with pytest.raises(UnusableAnswer):
                 await ask(model)
@@ -388,9 +421,10 @@ async def test_bad_answers_do_not_trip_the_breaker() -> None:
 
 
 async def test_no_more_requests_than_slots_are_in_flight_and_a_full_queue_turns_away() -> None:
-    async with language_server(saying(GOOD, slow_s=0.1)) as endpoint, chat(
-        endpoint.url, concurrent_requests_max=2, waiting_calls_max=4
-    ) as model:
+    async with (
+        language_server(saying(GOOD, slow_s=0.1)) as endpoint,
+        chat(endpoint.url, concurrent_requests_max=2, waiting_calls_max=4) as model,
+    ):
         results = await asyncio.gather(*(ask(model) for _ in range(10)), return_exceptions=True)
     assert endpoint.most_at_once == 2
     assert results.count(GOOD) == 6
@@ -398,9 +432,12 @@ async def test_no_more_requests_than_slots_are_in_flight_and_a_full_queue_turns_
 
 
 async def test_a_caller_who_walks_away_frees_the_slot_at_once() -> None:
-    async with language_server(Answer(hangs=True), then=saying(GOOD)) as endpoint, chat(
-        endpoint.url, concurrent_requests_max=1, attempt_timeout_s=20.0, deadline_s=20.0, breaker_failures_max=1
-    ) as model:
+    async with (
+        language_server(Answer(hangs=True), then=saying(GOOD)) as endpoint,
+        chat(
+            endpoint.url, concurrent_requests_max=1, attempt_timeout_s=20.0, deadline_s=20.0, breaker_failures_max=1
+        ) as model,
+    ):
         waiting = asyncio.create_task(ask(model))
         while not endpoint.requests:
             await asyncio.sleep(0.01)
@@ -413,9 +450,12 @@ async def test_a_caller_who_walks_away_frees_the_slot_at_once() -> None:
 
 
 async def test_requests_per_minute_are_kept_and_a_turn_that_comes_too_late_is_refused() -> None:
-    async with language_server(saying(GOOD)) as endpoint, chat(
-        endpoint.url, requests_per_minute=300, rate_burst_s=0.4, deadline_s=0.5
-    ) as model:
+    async with (
+        language_server(saying(GOOD)) as endpoint,
+        chat(
+            endpoint.url, requests_per_minute=300, rate_burst_s=0.4, deadline_s=0.5, concurrent_requests_max=16
+        ) as model,
+    ):
         results = await asyncio.gather(*(ask(model) for _ in range(8)), return_exceptions=True)
     good = results.count(GOOD)
     assert 3 <= good <= 5
@@ -426,9 +466,10 @@ async def test_requests_per_minute_are_kept_and_a_turn_that_comes_too_late_is_re
 
 async def test_tokens_per_minute_are_counted_as_the_server_counts_them() -> None:
     usage = {"prompt_tokens": 900, "completion_tokens": 100}
-    async with language_server(saying(GOOD, usage=usage)) as endpoint, chat(
-        endpoint.url, tokens_per_minute=60_000, rate_burst_s=0.1
-    ) as model:
+    async with (
+        language_server(saying(GOOD, usage=usage)) as endpoint,
+        chat(endpoint.url, tokens_per_minute=60_000, rate_burst_s=0.1) as model,
+    ):
         for _ in range(2):
             await ask(model)
     assert endpoint.at[1] - endpoint.at[0] >= 0.7
@@ -438,16 +479,22 @@ async def test_tokens_per_minute_are_counted_as_the_server_counts_them() -> None
 
 
 async def test_calls_tokens_cost_and_time_are_counted_by_purpose() -> None:
-    async with language_server(saying(GOOD), Answer("prose"), saying(GOOD), then=Answer(status=500)) as endpoint, chat(
-        endpoint.url, price_in_per_million_tokens=2.0, price_out_per_million_tokens=10.0, breaker_failures_max=3
-    ) as model:
+    async with (
+        language_server(saying(GOOD), Answer("prose"), saying(GOOD), then=Answer(status=500)) as endpoint,
+        chat(
+            endpoint.url, price_in_per_million_tokens=2.0, price_out_per_million_tokens=10.0, breaker_failures_max=3
+        ) as model,
+    ):
         await ask(model, "counting")
         await ask(model, "counting")
         with pytest.raises(LanguageModelUnavailable):
             await ask(model, "counting")
         with pytest.raises(LanguageModelResting):
             await ask(model, "counting")
-    outcomes = {o: counted("hindsight_language_calls_total", purpose="counting", outcome=o) for o in ("ok", "repaired", "unavailable", "skipped")}
+    outcomes = {
+        o: counted("hindsight_language_calls_total", purpose="counting", outcome=o)
+        for o in ("ok", "repaired", "unavailable", "skipped")
+    }
     assert outcomes == {"ok": 1, "repaired": 1, "unavailable": 1, "skipped": 1}
     assert counted("hindsight_language_tokens_total", purpose="counting", direction="in") == 300
     assert counted("hindsight_language_tokens_total", purpose="counting", direction="out") == 60
@@ -455,7 +502,9 @@ async def test_calls_tokens_cost_and_time_are_counted_by_purpose() -> None:
     assert counted("hindsight_language_seconds_count", purpose="counting") == 3
 
 
-@pytest.mark.parametrize("usage", [None, "many", {"prompt_tokens": -5, "completion_tokens": 10**30}, {"prompt_tokens": True}, {}])
+@pytest.mark.parametrize(
+    "usage", [None, "many", {"prompt_tokens": -5, "completion_tokens": 10**30}, {"prompt_tokens": True}, {}]
+)
 async def test_nonsense_in_usage_counts_as_nothing(usage: Any) -> None:
     before = counted("hindsight_language_tokens_total", purpose="test", direction="in")
     await answered(saying(GOOD, usage=usage))
@@ -464,7 +513,12 @@ async def test_nonsense_in_usage_counts_as_nothing(usage: Any) -> None:
 
 async def test_no_log_line_holds_contents_address_or_key(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "memory_service")
-    async with language_server(NO_FORMAT, Answer("the-said-word"), *[Answer(status=500, body=b"the-said-word")] * 9) as endpoint, chat(endpoint.url) as model:
+    async with (
+        language_server(
+            NO_FORMAT, Answer("the-said-word"), *[Answer(status=500, body=b"the-said-word")] * 9
+        ) as endpoint,
+        chat(endpoint.url) as model,
+    ):
         for _ in range(3):
             with pytest.raises((LanguageModelUnavailable, LanguageModelBadAnswer)):
                 await ask(model, user="the-asked-word")
@@ -508,4 +562,9 @@ def test_settings_that_can_not_be_right_refuse_the_start_without_showing_secrets
 
 def test_the_shipped_deadline_ends_before_the_gateway_gives_up() -> None:
     tables = tomllib.loads(CONFIG.read_text(encoding="utf-8"))
-    assert tables["language"]["attempt_timeout_s"] <= tables["language"]["deadline_s"] <= tables["reading"]["deadline_s"] < 30
+    assert (
+        tables["language"]["attempt_timeout_s"]
+        <= tables["language"]["deadline_s"]
+        <= tables["reading"]["deadline_s"]
+        < 30
+    )

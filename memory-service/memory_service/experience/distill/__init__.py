@@ -22,8 +22,9 @@ __all__ = ["distill"]
 
 Finder = Callable[[RunView], Iterator[Lesson]]
 
-# The surest first: when a run has too many findings, the later ones give way.  The whole run always stays.
-FINDERS: tuple[Finder, ...] = (user_feedback, recovered_calls, orders_and_waits, permanent_errors, repeated_errors)
+# The surest first: of two lessons with the same conditions, and when a run has too many findings, the later gives way.
+TALK_FINDERS: tuple[Finder, ...] = (user_feedback, whole_run)
+CALL_FINDERS: tuple[Finder, ...] = (*TALK_FINDERS, recovered_calls, orders_and_waits, permanent_errors, repeated_errors)
 
 
 def distill(trajectory: Trajectory, review: Review, rules: DistillRules) -> list[Lesson | Rejected]:
@@ -32,11 +33,11 @@ def distill(trajectory: Trajectory, review: Review, rules: DistillRules) -> list
     A run that is not worth reviewing still leaves its one line about what worked, so that a similar task finds it.
     """
     run = view_of(trajectory, review, rules)
-    finders = () if run.dialogue else FINDERS[1:]
-    found = [lesson for finder in (FINDERS[0], *finders) for lesson in finder(run)]
+    finders = TALK_FINDERS if run.dialogue else CALL_FINDERS
+    found = [lesson for finder in finders for lesson in finder(run)]
     judged: list[Lesson | Rejected] = []
     kept: dict[tuple[object, ...], Lesson] = {}
-    for lesson in (*whole_run(run), *found):
+    for lesson in found:
         reason = refusal(lesson, run)
         key = tuple(sorted((triple.field, triple.operator, repr(triple.value)) for triple in lesson.conditions))
         if not reason and key in kept:

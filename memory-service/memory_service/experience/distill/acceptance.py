@@ -16,11 +16,13 @@ def refusal(lesson: Lesson, run: RunView) -> str:
     """Why not, "" when the lesson is good."""
     if not lesson.conditions:
         return "it has no condition, so it would apply always"
-    if len(words(lesson.action)) + len(words(lesson.avoid)) < _ACTION_WORDS_MIN:
-        return "it says nothing to do or to avoid"
     if lesson.rule == "user_feedback" and len(words(run.trajectory.feedback or "")) < _ACTION_WORDS_MIN:
         return "the feedback is too short to tell what to do"
+    if len(words(lesson.action)) + len(words(lesson.avoid)) < _ACTION_WORDS_MIN:
+        return "it says nothing to do or to avoid"
     for triple in lesson.conditions:
+        if isinstance(triple.value, str) and not triple.value.strip():
+            return f"the condition on {triple.field} has no value"
         if MASK in masked(text_of(triple.value), run.rules):
             return f"the condition on {triple.field} would hold a secret"
         of_one_run = triple.operator == "eq" and triple.field.startswith("arguments.") and isinstance(triple.value, str)

@@ -6,6 +6,7 @@ Heuristics, measured against people's marks; so a lesson says "look here first",
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from memory_service.experience.distill.run_view import RunView
@@ -93,16 +94,18 @@ def _worked_later(steps: Sequence[Step], at: int) -> bool:
     return any(step.tool == steps[at].tool and not step.failed for step in steps[at + 1 :])
 
 
-def telling_sentence(run: RunView, at: int) -> str:
-    """Of a message the passage with most phrases that no other step has; the whole message when none is long enough."""
-    text = argument_text(run.steps[at])
-    elsewhere = set(_phrases(run.trajectory.goal))
-    for other, step in enumerate(run.steps):
-        if other != at:
-            elsewhere.update(_phrases(argument_text(step)))
-    pieces = [piece.strip()[: run.rules.limits.quote_chars_max] for piece in _PIECE.findall(text)]
+def telling_passages(run: RunView, chosen: Sequence[int]) -> list[str]:
+    """Of each chosen message the passage with most phrases that no other step has; all of it when none is long enough."""
+    holders: Counter[str] = Counter(set(_phrases(run.trajectory.goal)))
+    for step in run.steps:
+        holders.update(set(_phrases(argument_text(step))))
+    return [_most_own(argument_text(run.steps[at]), holders, run.rules.limits.quote_chars_max) for at in chosen]
+
+
+def _most_own(text: str, holders: Counter[str], chars_max: int) -> str:
+    pieces = [piece.strip()[:chars_max] for piece in _PIECE.findall(text)]
     own = [
-        (sum(1 if phrase not in elsewhere else -1 for phrase in _phrases(piece)), -place, piece)
+        (sum(1 if holders[phrase] <= 1 else -1 for phrase in _phrases(piece)), -place, piece)
         for place, piece in enumerate(pieces)
     ]
     best = max((found for found in own if len(words(found[2])) >= _PHRASE_WORDS), default=None)

@@ -26,7 +26,7 @@ def user_feedback(run: RunView) -> Iterator[Lesson]:
     action = " ".join(sentence for sentence in sentences if not _NEGATED.search(sentence))
     yield run.lesson(
         "user_feedback",
-        (*_about_tool(run, said), *run.goal_conditions()),
+        (*_about_tool(run, said), *run.goal_conditions(run.rules.limits.feedback_goal_terms)),
         _mentioned(run, said),
         action=action or run.say("Follow the user's correction.", "按用户的纠正去做。"),
         avoid=avoid,

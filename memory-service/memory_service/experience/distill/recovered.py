@@ -14,12 +14,13 @@ from memory_service.experience.distill.values import (
     differ_in_writing,
     is_general,
     is_limit_name,
+    is_setting_name,
     resource,
     type_before_id,
     written_like,
 )
 from memory_service.experience.lessons import Lesson, Triple
-from memory_service.experience.trajectory import Step, call_key, flat_arguments
+from memory_service.experience.trajectory import Step, call_key, flat_arguments, text_of, words
 
 RULE = "recovered_call"
 
@@ -128,7 +129,7 @@ def _changes(run: RunView, failed: Step, changed: dict[str, tuple[Any, Any]], er
                 run.say(f"with `{path}`", f"带着 `{path}` "),
             )
         else:
-            yield _replaced(run, path, before, after, error_class)
+            yield _replaced(run, path, before, after, error_class, failed.error or failed.result)
 
 
 def _renamed(run: RunView, old: str, new: str) -> Change:
@@ -140,7 +141,7 @@ def _renamed(run: RunView, old: str, new: str) -> Change:
     )
 
 
-def _replaced(run: RunView, path: str, before: Any, after: Any, error_class: str) -> Change:
+def _replaced(run: RunView, path: str, before: Any, after: Any, error_class: str, error: str) -> Change:
     """From the most general reading of a changed value to the least."""
     field, limits = f"arguments.{path}", run.rules.limits
     if not run.can_be_condition(path, before) or not run.can_be_condition(path, after):
@@ -183,7 +184,11 @@ def _replaced(run: RunView, path: str, before: Any, after: Any, error_class: str
             run.say(f"with `{path}` written like `{example}`", f"把 `{path}` 写成 `{example}` 的样子"),
             run.say(f"with `{path}` written like `{refused}`", f"用 `{refused}` 这种写法的 `{path}` "),
         )
-    if is_general(path, before, limits.value_chars_max) and run.written(path, after):
+    if (
+        is_general(path, before, limits.value_chars_max)
+        and run.written(path, after)
+        and _related(path, before, after, error)
+    ):
         return Change(
             (Triple(field, "eq", before),),
             run.say(f"with {run.written(path, after)}", f"让 {run.written(path, after)} "),
@@ -215,6 +220,17 @@ def _moved(run: RunView, path: str, old: tuple[str, str], new: tuple[str, str]) 
         run.say(f"with a `{path}` that starts with `{fresh}`", f"让 `{path}` 以 `{fresh}` 开头"),
         run.say(f"with one that starts with `{stale}`", f"用以 `{stale}` 开头的 `{path}` "),
     )
+
+
+def _related(path: str, before: Any, after: Any, error: str) -> bool:
+    """Whether one value stands for the other; the next search of an agent that moved on is another question.
+
+    A setting, a value that the error itself offers, two single words (enumerations), or texts that share a word.
+    """
+    one, other = text_of(before), text_of(after)
+    if is_setting_name(path) or isinstance(before, bool) or other.casefold() in error.casefold():
+        return True
+    return (" " not in one and " " not in other) or bool(set(words(one)) & set(words(other)))
 
 
 def _is_number(value: Any) -> bool:

@@ -124,9 +124,9 @@ class RunView:
             tags=tuple(dict.fromkeys(tag for tag in ("distilled", rule) if tag)),
         )
 
-    def goal_conditions(self) -> tuple[Triple, ...]:
-        """What makes the kind of task recognisable before anything was called."""
-        terms = sorted(goal_terms(self.trajectory.goal, self.rules)[: self.rules.limits.goal_terms])
+    def goal_conditions(self, terms_max: int) -> tuple[Triple, ...]:
+        """What makes the kind of task recognisable before anything was called; fewer terms, wider use."""
+        terms = sorted(goal_terms(self.trajectory.goal, self.rules)[:terms_max])
         task = (self.trajectory.task_type,) if self.trajectory.task_type else ()
         return (
             *(Triple("task_type", "eq", name) for name in task),
@@ -159,7 +159,7 @@ def holds_for(conditions: Sequence[Triple], step: Step) -> bool:
 def _true(triple: Triple, step: Step, flat: dict[str, Any]) -> bool:
     operator: Operator = triple.operator
     if triple.field == "tool":
-        return step.tool == triple.value
+        return bool(step.tool == triple.value)
     if not triple.field.startswith("arguments."):
         return True
     name = triple.field.removeprefix("arguments.")

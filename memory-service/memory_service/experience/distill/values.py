@@ -20,7 +20,7 @@ _PATH = re.compile(r"(?:[A-Za-z]:)?[^\s?#]*[/\\][^\s?#]*(?:[?#]\S*)?")
 _EXTENSION = re.compile(r"\.([A-Za-z][A-Za-z0-9]{0,5})$")
 # A setting keeps its digits: utf-16, sha256, v2 are no ids.
 _SETTING = re.compile(
-    r"(?:^|_)(?:encoding|charset|codec|format|version|mode|algorithm|hash|type|unit|lang|language|locale|timezone|method|order|sort"
+    r"(?:^|_)(?:encoding|charset|codec|format|version|mode|algorithm|hash|type|unit|lang|language|locale|timezone|method|order_by|sort"
     r"|level|dialect|separator|delimiter|engine|model|region|protocol)(?:$|_)",
     re.IGNORECASE,
 )

@@ -4,10 +4,10 @@ One lesson per run: the way that worked, or where it went wrong, with enough of 
 It never claims to know the cause of a failure; it quotes the steps to look at.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from memory_service.experience.distill.decisive import decisive_steps, telling_sentence
+from memory_service.experience.distill.decisive import decisive_steps, telling_passages
 from memory_service.experience.distill.run_view import RunView
 from memory_service.experience.lessons import Lesson
 
@@ -25,7 +25,7 @@ def _worked(run: RunView) -> Lesson:
     working = [at for at, step in enumerate(run.steps) if not step.failed and run.is_call(step)]
     return run.lesson(
         "what_worked",
-        run.goal_conditions(),
+        run.goal_conditions(run.rules.limits.goal_terms),
         (*wrong, *working[-2:]),
         action=run.say(f"What worked: {_way(run)}.", f"有效的做法：{_way(run)}。"),
         avoid=_errors(run),
@@ -38,10 +38,10 @@ def _went_wrong(run: RunView) -> Lesson:
     looked_at = decisive_steps(run)
     quotes = "; ".join(
         run.say(
-            f"step {at} ({run.quote(run.steps[at].tool, 40)}): “{_telling(run, at)}”",
-            f"第 {at} 步（{run.quote(run.steps[at].tool, 40)}）：“{_telling(run, at)}”",
+            f"step {at} ({run.quote(run.steps[at].tool, 40)}): “{told}”",
+            f"第 {at} 步（{run.quote(run.steps[at].tool, 40)}）：“{told}”",
         )
-        for at in looked_at
+        for at, told in zip(looked_at, _told(run, looked_at), strict=True)
     )
     missed = ", ".join(run.review.untouched[: run.rules.review.limits.named_terms_max])
     todo = [run.say("Check each of these steps against a source before building on it.", "先核实这些步骤，再往下做。")]
@@ -51,7 +51,7 @@ def _went_wrong(run: RunView) -> Lesson:
     way = "" if run.dialogue else run.say(f" It went: {_way(run)}.", f"过程：{_way(run)}。")
     return run.lesson(
         "what_went_wrong",
-        run.goal_conditions(),
+        run.goal_conditions(run.rules.limits.goal_terms),
         looked_at,
         action=" ".join(todo) + way,
         avoid=run.say(f"A run like this {ended}. Look first at {quotes}", f"这样的任务{ended}了。先看{quotes}"),
@@ -90,9 +90,9 @@ def _errors(run: RunView) -> str:
     return "; ".join(list(told)[:2])
 
 
-def _telling(run: RunView, at: int) -> str:
+def _told(run: RunView, chosen: Sequence[int]) -> list[str]:
     """The error of a failed call, else what was said or asked."""
-    step = run.steps[at]
     if run.dialogue:
-        return run.quote(telling_sentence(run, at))
-    return run.quote(step.error if step.failed and step.error else run.shown_arguments(step))
+        return [run.quote(passage) for passage in telling_passages(run, chosen)]
+    steps = [run.steps[at] for at in chosen]
+    return [run.quote(step.error if step.failed and step.error else run.shown_arguments(step)) for step in steps]
