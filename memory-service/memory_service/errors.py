@@ -17,6 +17,7 @@
     ├── StoreUnavailable 503 store_unavailable   a store that this request needs is down
     └── ModelUnavailable 503 model_unavailable
         ├── EmbedderUnavailable · RerankerUnavailable · LanguageModelUnavailable
+    ├── TextRefused                 the embedding endpoint is up and refuses this text
         └── LanguageModelBadAnswer      the model answered, but not with what was asked
     SetupRefused                        the process must not start; the message says what to run
 
@@ -124,6 +125,12 @@ class ModelUnavailable(HindsightError):
 
 class EmbedderUnavailable(ModelUnavailable):
     title = "The embedding model is not available"
+
+
+class TextRefused(ModelUnavailable):
+    """A fault of the text, not of the endpoint: trying other texts makes sense, trying this one again hardly."""
+
+    code, title = "text_refused", "The embedding model refused this text"
 
 
 class RerankerUnavailable(ModelUnavailable):

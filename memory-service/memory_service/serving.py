@@ -1,6 +1,7 @@
 """How does the service listen?  uvicorn on uvloop and httptools, with a bounded shutdown."""
 
 import sys
+from contextlib import suppress
 
 import uvicorn
 
@@ -27,7 +28,8 @@ def run(settings: Settings) -> None:
         timeout_graceful_shutdown=max(1, int(numbers.limits.shutdown_s)),
     )
     server = uvicorn.Server(config)
-    server.run()
+    with suppress(SystemExit):  # uvicorn exits by itself, with 3, when the start was refused
+        server.run()
     if app.state.refused is not None:
         print(f"hindsight: {app.state.refused}", file=sys.stderr)
         sys.exit(EXIT_REFUSED)

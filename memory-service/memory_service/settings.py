@@ -165,7 +165,7 @@ class Tunables(BaseModel):
 class Settings(BaseSettings):
     """Every environment variable of memory-service (prefix HINDSIGHT_)."""
 
-    model_config = SettingsConfigDict(env_prefix="HINDSIGHT_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="HINDSIGHT_", extra="ignore", env_ignore_empty=True)
 
     home: Path = Path("~/.hindsight")
     database_url: str = "postgresql://hindsight@127.0.0.1:5432/hindsight"

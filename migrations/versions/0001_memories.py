@@ -106,6 +106,9 @@ CREATE INDEX {t}_expires ON {t} (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX {t}_entities ON {t} USING gin (entities jsonb_path_ops);
 CREATE INDEX {t}_tool_calls ON {t} USING gin (tool_calls jsonb_path_ops);
 CREATE INDEX {t}_metadata ON {t} USING gin (metadata jsonb_path_ops);
+CREATE INDEX {t}_related ON {t} USING gin (related_ids) WHERE related_ids <> '{{}}';
+CREATE INDEX {t}_sources ON {t} USING gin (source_memory_ids) WHERE source_memory_ids <> '{{}}';
+CREATE INDEX {t}_superseded_by ON {t} (superseded_by) WHERE superseded_by IS NOT NULL;
 CREATE INDEX {t}_tags ON {t} USING gin (tags);
 CREATE INDEX {t}_terms ON {t} USING gin (search_terms);
 """
@@ -142,6 +145,11 @@ CREATE TABLE memory_relations (
 );
 CREATE INDEX memory_relations_target ON memory_relations (target_id);
 COMMENT ON TABLE memory_relations IS 'The graph between memories';
+COMMENT ON COLUMN memory_relations.source_id IS 'the memory that the relation starts from';
+COMMENT ON COLUMN memory_relations.target_id IS 'the memory that it leads to';
+COMMENT ON COLUMN memory_relations.relation_type IS 'what the one is to the other, such as caused_by';
+COMMENT ON COLUMN memory_relations.weight IS 'how strong it is; 1 unless said otherwise';
+COMMENT ON COLUMN memory_relations.tenant IS 'who owns both';
 
 CREATE TABLE memory_version (
     memory_id  uuid        NOT NULL,

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import orjson
 
-from memory_service.errors import EmbedderUnavailable, SetupRefused
+from memory_service.errors import EmbedderUnavailable, SetupRefused, TextRefused
 from memory_service.models.batching import PASSAGE, QUERY, EmbedderObserver, VectorCache, embed_through
 from memory_service.models.embedding_settings import EmbedderConfig, EmbeddingTunables
 from memory_service.models.ports import EmbeddingFingerprint, Vector
@@ -22,6 +22,7 @@ from memory_service.models.windows import WindowRule, windows
 
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _REFUSES_A_FIELD = frozenset({400, 422})
+_REFUSES_A_TEXT = frozenset({400, 413, 422})  # too long, or not to the endpoint's taste
 
 
 class _Transient(Exception):
@@ -101,6 +102,8 @@ class EmbeddingsEndpoint:
             return await self._attempt(texts)
         if answer.status_code in _RETRIED:
             raise _Transient(f"answered {answer.status_code}", _retry_after_s(answer))
+        if answer.status_code in _REFUSES_A_TEXT:
+            raise TextRefused(f"The embedding endpoint answered {answer.status_code}")
         if not answer.is_success:
             raise EmbedderUnavailable(f"The embedding endpoint answered {answer.status_code}")
         return _vectors(answer.content, len(texts), self._dimensions)

@@ -6,6 +6,7 @@ UUIDv5 of it for the others.
 """
 
 import hashlib
+import warnings
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -25,6 +26,8 @@ KEYWORD_FIELDS = (
     "memory_id", "kind", "state", "agent_id", "session_id", "task_id", "tags", "category", "event_type", "outcome",
 )  # fmt: skip
 VERSION_FIELD = "version"
+# With int8 quantisation (config/qdrant.yaml) the best hits are scored again with the full vectors: thresholds mean cosines.
+SEARCH = models.SearchParams(quantization=models.QuantizationSearchParams(rescore=True, oversampling=2.0))
 HIT_PAYLOAD = models.PayloadSelectorInclude(include=["memory_id", VERSION_FIELD])
 
 
@@ -62,9 +65,13 @@ class VectorIndex:
         self.alias = alias
         self.fingerprint = fingerprint
         self.collection = f"{alias}_{fingerprint_hash(fingerprint)}"
-        self._client = AsyncQdrantClient(
-            url=url, api_key=api_key, timeout=max(1, int(timeout_s)), check_compatibility=False
-        )
+        with warnings.catch_warnings():  # the client warns of a key over http; inside one host or network that is meant
+            warnings.filterwarnings("ignore", message="Api key is used with an insecure connection")
+            self._client = self._open(url, api_key, timeout_s)
+
+    @staticmethod
+    def _open(url: str, api_key: str | None, timeout_s: float) -> AsyncQdrantClient:
+        return AsyncQdrantClient(url=url, api_key=api_key, timeout=max(1, int(timeout_s)), check_compatibility=False)
 
     async def close(self) -> None:
         await self._client.close()
@@ -83,6 +90,7 @@ class VectorIndex:
             if serving is not None and serving != self.collection:
                 raise FingerprintMismatch(await self._mismatch(serving))
             created = await self._create()
+            await self._index_payload()
             if serving is None:
                 await self._point_alias()
             return created
@@ -94,6 +102,7 @@ class VectorIndex:
             if await self._client.collection_exists(self.collection):
                 await self._client.delete_collection(self.collection)
             await self._create()
+            await self._index_payload()
             await self._point_alias()
             if serving is not None and serving != self.collection:
                 await self._client.delete_collection(serving)
@@ -131,6 +140,7 @@ class VectorIndex:
                 query=vector.tolist(),
                 query_filter=_narrow(chosen, ids),
                 limit=limit,
+                search_params=SEARCH,
                 with_payload=HIT_PAYLOAD,
             )
         return VectorHits(_best_chunks(found.points), len(found.points))
@@ -139,7 +149,11 @@ class VectorIndex:
         """The nearest `limit` chunks of each of many vectors, in one request."""
         requests = [
             models.QueryRequest(
-                query=vector.tolist(), filter=_narrow(chosen, None), limit=limit, with_payload=HIT_PAYLOAD
+                query=vector.tolist(),
+                filter=_narrow(chosen, None),
+                limit=limit,
+                params=SEARCH,
+                with_payload=HIT_PAYLOAD,
             )
             for vector, chosen in asked
         ]
@@ -172,16 +186,20 @@ class VectorIndex:
             if error.status_code == 409 or await self._client.collection_exists(self.collection):
                 return False  # another process was first
             raise
-        await self._index_payload()
         return True
 
     async def _index_payload(self) -> None:
-        tenant_index = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
-        await self._client.create_payload_index(self.collection, "user_id", tenant_index)
-        await self._client.create_payload_index(self.collection, "tenant", models.PayloadSchemaType.KEYWORD)
-        for field in KEYWORD_FIELDS:
-            await self._client.create_payload_index(self.collection, field, models.PayloadSchemaType.KEYWORD)
-        await self._client.create_payload_index(self.collection, "occurred_at", models.PayloadSchemaType.DATETIME)
+        """Make the payload indexes that are missing; a crash may have come between the collection and these."""
+        info = await self._client.get_collection(self.collection)
+        present = set(info.payload_schema or {})
+        wanted: dict[str, Any] = {
+            "user_id": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
+            "occurred_at": models.PayloadSchemaType.DATETIME,
+            **dict.fromkeys(("tenant", *KEYWORD_FIELDS), models.PayloadSchemaType.KEYWORD),
+        }
+        for field, schema in wanted.items():
+            if field not in present:
+                await self._client.create_payload_index(self.collection, field, schema)
 
     async def _mismatch(self, serving: str) -> str:
         info = await self._client.get_collection(serving)
@@ -274,7 +292,12 @@ async def _reached() -> AsyncIterator[None]:
     try:
         yield
     except UnexpectedResponse as error:
-        if error.status_code is not None and error.status_code < 500 and error.status_code not in (404, 408, 429):
+        # A wrong key or a missing collection is a set-up that somebody will mend: no point is to blame.
+        if (
+            error.status_code is not None
+            and error.status_code < 500
+            and error.status_code not in (401, 403, 404, 408, 429)
+        ):
             raise PointRefused(f"qdrant answered {error.status_code}") from error
         raise StoreUnavailable("qdrant") from error
     except (ResponseHandlingException, ApiException, httpx.HTTPError) as error:

@@ -120,7 +120,9 @@ class _Reader:
 
     def counts(self, entry: str) -> dict[str, str]:
         value = self._value(entry)
-        if not isinstance(value, Mapping) or not all(isinstance(n, int) and not isinstance(n, bool) for n in value.values()):
+        if not isinstance(value, Mapping) or not all(
+            isinstance(n, int) and not isinstance(n, bool) for n in value.values()
+        ):
             raise self.refused(entry, "must map words to whole numbers")
         return {str(word).casefold(): str(number) for word, number in value.items()}
 
@@ -165,7 +167,9 @@ def _chinese_number(measures: str) -> Pattern:
 def _quantity(units: Sequence[str]) -> Pattern:
     """Groups: value, magnitude, unit.  A unit in Latin letters must end there: "5 m" is not in "5 min"."""
     latin = sorted((re.escape(unit) for unit in units if unit.isascii() and unit.isalpha()), key=len, reverse=True)
-    other = sorted((re.escape(unit) for unit in units if not (unit.isascii() and unit.isalpha())), key=len, reverse=True)
+    other = sorted(
+        (re.escape(unit) for unit in units if not (unit.isascii() and unit.isalpha())), key=len, reverse=True
+    )
     return re.compile(
         r"(?<![a-z0-9_.])(?P<value>\d{1,15}(?:,\d{3}){0,6}(?:\.\d{1,15}){0,4})"
         r"(?![a-z0-9_]*_)(?:\s?(?P<magnitude>[万亿千百])|\s?(?P<k>[kK])(?![a-z0-9]))?"

@@ -11,7 +11,9 @@ from typing import Any, Literal
 from uuid import UUID
 
 from memory_service.domain import Entity, Json, Kind, KindChoice, Memory, Outcome, new_id
-from memory_service.settings import Heat, Write
+from memory_service.errors import InvalidFields, TooLarge
+from memory_service.settings import Heat, Limits, Write
+from memory_service.shapes import to_json
 from memory_service.write.routing import route
 from memory_service.write.summarise import Summary
 
@@ -113,18 +115,33 @@ def plain_summary(content: str, chars_max: int) -> str:
     return line if len(line) <= chars_max else line[: chars_max - 1] + "…"
 
 
-def merge_duplicate(existing: Memory, draft: Draft, now: datetime) -> Memory:
+def merge_duplicate(existing: Memory, draft: Draft, now: datetime, limits: Limits) -> Memory:
     """The existing memory after it was said again: touched, with new tags and new metadata keys, restored when cold.
 
-    The version rises only when something besides the access changed.
+    The version rises only when something besides the access changed.  Raises InvalidFields or TooLarge when the two
+    together are more than one memory may have.
     """
     tags = tuple(dict.fromkeys((*existing.tags, *draft.tags)))
     metadata = {**draft.metadata, **existing.metadata}
+    if len(tags) > limits.tags_max:  # what a memory may have when it is written holds for what is merged into it
+        raise InvalidFields.of(
+            "tags", f"with the {len(existing.tags)} of the same memory these are above {limits.tags_max}"
+        )
+    if len(to_json(metadata)) > limits.metadata_bytes_max:
+        raise TooLarge(
+            f"metadata: together with that of the same memory above {limits.metadata_bytes_max} bytes of JSON"
+        )
     touched = replace(existing, last_accessed_at=now, access_count=existing.access_count + 1)
     if tags == existing.tags and len(metadata) == len(existing.metadata) and existing.state != "cold":
         return touched
     merged = replace(
-        touched, tags=tags, metadata=metadata, state="active", version=existing.version + 1, updated_at=now
+        touched,
+        tags=tags,
+        metadata=metadata,
+        state="active",
+        version=existing.version + 1,
+        updated_at=now,
+        index_state="pending",
     )
     return replace(merged, heat=max(existing.heat, 1.0), heat_at=now) if existing.state == "cold" else merged
 

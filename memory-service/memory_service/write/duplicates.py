@@ -158,7 +158,9 @@ def _latin_names(original: str, contrasts: Contrasts) -> list[str]:
 
 def _is_no_name(word: str, contrasts: Contrasts) -> bool:
     """Sentence starters, units, and tools, whose spellings are compared on their own."""
-    return word in contrasts.common or word in contrasts.unit_of or any(tool.fullmatch(word) for tool in contrasts.tools)
+    return (
+        word in contrasts.common or word in contrasts.unit_of or any(tool.fullmatch(word) for tool in contrasts.tools)
+    )
 
 
 def _words(folded: str, contrasts: Contrasts) -> list[str]:
@@ -169,7 +171,9 @@ def _names_differ(one: _Features, other: _Features) -> bool:
     """A name of one that the other has not even in small letters, or the same names in another order."""
     if set(one.names) - set(other.words) or set(other.names) - set(one.words):
         return True
-    if any(name not in other.text for name in one.chinese_names) or any(name not in one.text for name in other.chinese_names):
+    if any(name not in other.text for name in one.chinese_names) or any(
+        name not in one.text for name in other.chinese_names
+    ):
         return True
     shared = set(one.names) & set(other.names)
     return _first_order(one.names, shared) != _first_order(other.names, shared)

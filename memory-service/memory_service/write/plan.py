@@ -10,6 +10,7 @@ from typing import Literal
 from uuid import UUID
 
 from memory_service.domain import Memory
+from memory_service.settings import Limits
 from memory_service.stores.postgres.memories import IndexedText
 from memory_service.write.drafts import Draft, Written, merge_duplicate
 from memory_service.write.duplicates import content_hash
@@ -30,8 +31,9 @@ class Prepared:
 class Plan:
     """What one transaction will do: which drafts become rows and which are merged into which memory."""
 
-    def __init__(self, known: Sequence[Memory], alike: Mapping[UUID, Memory]) -> None:
-        self.new: list[tuple[Memory, IndexedText]] = []
+    def __init__(self, known: Sequence[Memory], alike: Mapping[UUID, Memory], limits: Limits) -> None:
+        self.new: dict[UUID, tuple[Memory, IndexedText | None]] = {}  # no text: it changed and must be made again
+        self._limits = limits
         self._before: dict[UUID, Memory] = {m.id: m for m in (*known, *alike.values())}
         self._after: dict[UUID, Memory] = dict(self._before)
         self._known: dict[tuple[str, bytes], list[Memory]] = {}
@@ -40,7 +42,7 @@ class Plan:
             self._known.setdefault((memory.user_id, content_hash(memory.content)), []).append(memory)
 
     def place(self, prepared: Prepared, now: datetime) -> Written:
-        """Decide about one draft."""
+        """Decide about one draft.  Raises InvalidFields or TooLarge for a duplicate that adds too much."""
         key = (prepared.memory.user_id, prepared.text.content_hash)
         for memory in self._known.get(key, ()):
             if prepared.draft.kind in ("auto", memory.kind):  # an explicit other kind is another memory
@@ -48,16 +50,16 @@ class Plan:
         match = prepared.match
         if match is not None and match.memory_id in self._alike:
             return self._merge(match.memory_id, prepared, match.cosine, now)
-        self.new.append((prepared.memory, prepared.text))
+        self.new[prepared.memory.id] = (prepared.memory, prepared.text)
         self._known.setdefault(key, []).append(prepared.memory)
         self._after[prepared.memory.id] = prepared.memory
         return Written("created", prepared.memory)
 
     def _merge(self, memory_id: UUID, prepared: Prepared, similarity: float | None, now: datetime) -> Written:
-        merged = merge_duplicate(self._after[memory_id], prepared.draft, now)
+        merged = merge_duplicate(self._after[memory_id], prepared.draft, now, self._limits)
         if memory_id not in self._before:  # a duplicate inside the batch: the row is not written yet
             merged = replace(merged, version=1, access_count=0, last_accessed_at=None)
-            self.new = [(merged, text) if m.id == memory_id else (m, text) for m, text in self.new]
+            self.new[memory_id] = (merged, None)
         self._after[memory_id] = merged
         return Written("duplicate", merged, similarity)
 

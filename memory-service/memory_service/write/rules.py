@@ -176,9 +176,13 @@ def load_summary_rules(path: Path) -> SummaryRules:
         question_weight=weights.number("question"),
         question_marks=question.phrases("marks"),
         question_starts=question.phrases("starts"),
-        event_types=tuple(_event_type(_Section(path, f"event_type[{i}]", t), weights) for i, t in _rows(path, tables, "event_type")),
+        event_types=tuple(
+            _event_type(_Section(path, f"event_type[{i}]", t), weights) for i, t in _rows(path, tables, "event_type")
+        ),
         fallback=EventTypeRule(fallback.text("event_type"), None, fallback.number("importance"), (), ()),
-        question=EventTypeRule(fallback.text("question_event_type"), None, fallback.number("question_importance"), (), ()),
+        question=EventTypeRule(
+            fallback.text("question_event_type"), None, fallback.number("question_importance"), (), ()
+        ),
         entities=tuple(_entity(_Section(path, f"entity[{i}]", t)) for i, t in _rows(path, tables, "entity")),
         names=_names(section("names")),
         importance=_importance(section("importance")),
@@ -198,7 +202,9 @@ def _event_type(section: _Section, weights: _Section) -> EventTypeRule:
     if not cues:
         raise section.refused("", f"needs at least one cue in {' or '.join(STRENGTHS)}")
     category = section.text("category") if "category" in section.table else None
-    return EventTypeRule(section.text("name"), category, section.number("importance"), tuple(cues), section.phrases("denied"))
+    return EventTypeRule(
+        section.text("name"), category, section.number("importance"), tuple(cues), section.phrases("denied")
+    )
 
 
 def _entity(section: _Section) -> EntityRule:
@@ -207,7 +213,11 @@ def _entity(section: _Section) -> EntityRule:
     if known:
         longest_first = sorted(known, key=len, reverse=True)
         joined = "|".join(r"\s{1,3}".join(map(re.escape, name.split())) for name in longest_first)
-        patterns += (re.compile(rf"(?<![A-Za-z0-9_.@/-])(?:{joined})(?![A-Za-z0-9_@/+#-]|\.[A-Za-z0-9])", re.ASCII | re.IGNORECASE),)
+        patterns += (
+            re.compile(
+                rf"(?<![A-Za-z0-9_.@/-])(?:{joined})(?![A-Za-z0-9_@/+#-]|\.[A-Za-z0-9])", re.ASCII | re.IGNORECASE
+            ),
+        )
     return EntityRule(section.text("type"), patterns)
 
 

@@ -11,7 +11,9 @@ from memory_service.write.rules import Limits
 # A full stop ends a sentence only before white space and not after a known abbreviation, so "v1.2", "app.log" and
 # "e.g. this" stay whole.  Closing quotes and brackets belong to the sentence they follow.
 _END = re.compile(r"[。！？!?；]{1,5}[”’」』）)\"']{0,2}|\.{1,3}[\"')”’]{0,2}(?=\s|$)|\n")
-_ABBREVIATION = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|approx|mr|mrs|ms|dr|prof|st|no|fig|jr|sr|inc|ltd|[A-Z])$", re.IGNORECASE)
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|approx|mr|mrs|ms|dr|prof|st|no|fig|jr|sr|inc|ltd|[A-Z])$", re.IGNORECASE
+)
 _ABBREVIATION_CHARS = 8
 QUOTATION = re.compile(
     r"“([^“”\n]{1,300})”|‘([^‘’\n]{1,300})’|「([^「」\n]{1,300})」|『([^『』\n]{1,300})』|《([^《》\n]{1,100})》|\"([^\"\n]{1,300})\"|`([^`\n]{1,200})`"

@@ -1,6 +1,7 @@
 """How does something become a memory?
 
-validate (the API did) → summarise → ask the language model, if there is one → find duplicates → one transaction with the outbox row → nudge the relay → answer.
+validate (the API did) → summarise → ask the language model, if there is one → find duplicates → one transaction with the
+outbox row → nudge the relay → answer.
 The models are asked before the transaction; no connection is held meanwhile.  Reading and ranking is recall's work.
 """
 
@@ -8,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +20,7 @@ from memory_service.errors import (
     NotFound,
     StaleVersion,
     StoreUnavailable,
+    TooLarge,
 )
 from memory_service.models.ports import LanguageModel
 from memory_service.settings import Tunables
@@ -72,6 +75,8 @@ class MemoryWriter:
 
         async def work(connection: Connection) -> Written:
             (written,) = await self._store(connection, caller, [prepared])
+            if isinstance(written, HindsightError):
+                raise written
             await record(connection, written)
             return written
 
@@ -141,13 +146,13 @@ class MemoryWriter:
 
     async def wait_indexed(self, written: Written, timeout_s: float) -> Written:
         """Wait until the vector matches; what is not in time keeps index.state pending."""
-        ids, pause = [written.memory.id], FIRST_WAIT_S
+        memory, pause = written.memory, FIRST_WAIT_S
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(timeout_s):
-                while await self._postgres.read(lambda c: outbox.waiting(c, ids)):
+                while (state := await self._postgres.read(lambda c: outbox.state_of(c, memory.id))) == "pending":
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, LONGEST_WAIT_S)
-                return replace(written, memory=replace(written.memory, index_state="indexed"))
+                return replace(written, memory=replace(memory, index_state=state))
         return written
 
     # Steps of a write.
@@ -201,7 +206,9 @@ class MemoryWriter:
             prepared.append(Prepared(draft, memory, indexed_text(memory, self._vocabulary), inferred_by=by))
         return prepared
 
-    async def _store(self, connection: Connection, caller: Caller, prepared: Sequence[Prepared]) -> list[Written]:
+    async def _store(
+        self, connection: Connection, caller: Caller, prepared: Sequence[Prepared]
+    ) -> list[Written | HindsightError]:
         """Inside the transaction: equal texts line up, duplicates are merged, the rest is inserted."""
         if not prepared:
             return []
@@ -211,17 +218,19 @@ class MemoryWriter:
         known = await memories.find_same_text(connection, caller.tenant, pairs, now)
         by_meaning = [p.match.memory_id for p in prepared if p.match is not None]
         alike = await memories.get_many(connection, caller.tenant, by_meaning, lock=True) if by_meaning else []
-        plan = Plan(known, {m.id: m for m in alike if m.state in LIVE_STATES and not m.expired(now)})
-        written = [plan.place(p, now) for p in prepared]
-        if len(plan.new) == 1:
-            await memories.insert(connection, *plan.new[0])
-        elif plan.new:
-            await memories.insert_many(connection, plan.new)
+        live = {m.id: m for m in alike if m.state in LIVE_STATES and not m.expired(now)}
+        plan = Plan(known, live, self._numbers.limits)
+        placed = [_placed(plan, p, now) for p in prepared]
+        rows = [(memory, text or indexed_text(memory, self._vocabulary)) for memory, text in plan.new.values()]
+        if len(rows) == 1:
+            await memories.insert(connection, *rows[0])
+        elif rows:
+            await memories.insert_many(connection, rows)
         for before, after in plan.merged():
             await self._replace(connection, before, after, caller, "duplicate")
         return [
-            replace(w, memory=plan.latest(w.memory), inferred_by=p.inferred_by)
-            for w, p in zip(written, prepared, strict=True)
+            w if isinstance(w, HindsightError) else replace(w, memory=plan.latest(w.memory), inferred_by=p.inferred_by)
+            for w, p in zip(placed, prepared, strict=True)
         ]
 
     async def _replace(self, connection: Connection, before: Memory, after: Memory, caller: Caller, cause: str) -> None:
@@ -258,7 +267,16 @@ class MemoryWriter:
         if not ids:
             return
         rows = await self._postgres.read(lambda c: memories.get_many(c, caller.tenant, ids))
-        known = {row.id for row in rows if caller.may_act_for(row.user_id)}
+        now = self._clock()
+        known = {row.id for row in rows if caller.may_act_for(row.user_id) and not row.expired(now)}
         for position, one in enumerate(ids):
             if one not in known:
                 raise InvalidFields.of(f"{field}.{position}", "there is no such memory")
+
+
+def _placed(plan: Plan, prepared: Prepared, now: datetime) -> Written | HindsightError:
+    """One item's place in the plan, or why it has none: the others of its batch go on."""
+    try:
+        return plan.place(prepared, now)
+    except (InvalidFields, TooLarge) as error:
+        return error

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from memory_service.domain import LIVE_STATES, Caller, Clock, Memory, MemoryFilter
-from memory_service.errors import EmbedderUnavailable, StoreUnavailable
+from memory_service.errors import ModelUnavailable, StoreUnavailable
 from memory_service.models.ports import Embedder
 from memory_service.settings import Write
 from memory_service.stores.postgres import memories
@@ -66,7 +66,7 @@ class SimilarMemories:
             vectors = await self._embedder.embed_passages([chunks[m.id][0] for m in single])
             asked = [(vector, self._filter(caller, m)) for vector, m in zip(vectors, single, strict=True)]
             nearest = await self._index.search_many(asked, self._numbers.duplicate_candidates)
-        except (StoreUnavailable, EmbedderUnavailable, PointRefused):
+        except (StoreUnavailable, ModelUnavailable, PointRefused):
             return {}
         close = [[h for h in hits if h.cosine > self._numbers.duplicate_cosine] for hits in nearest]
         ids = {h.memory_id for hits in close for h in hits}

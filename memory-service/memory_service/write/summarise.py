@@ -50,7 +50,9 @@ def summarise(content: str, rules: SummaryRules) -> Summary:
     )
 
 
-def _one_sentence(content: str, parts: Sequence[str], reading: Reading, found: Sequence[Entity], rules: SummaryRules) -> str:
+def _one_sentence(
+    content: str, parts: Sequence[str], reading: Reading, found: Sequence[Entity], rules: SummaryRules
+) -> str:
     """Short content as it is on one line; else its most informative sentence, cut at a word when that is too long."""
     chars_max = rules.limits.summary_chars_max
     if len(content) <= chars_max:
@@ -64,7 +66,9 @@ def _one_sentence(content: str, parts: Sequence[str], reading: Reading, found: S
 def _worth(part: str, position: int, reading: Reading, found: Sequence[Entity], rules: SummaryRules) -> float:
     rule = rules.sentence
     named = sum(1 for entity in found if entity.name in part)
-    worth = rule.cue_weight * cue_weight(part, reading.event_type) + rule.entity_weight * min(named, rule.entity_count_max)
+    worth = rule.cue_weight * cue_weight(part, reading.event_type) + rule.entity_weight * min(
+        named, rule.entity_count_max
+    )
     if position == 0:
         worth += rule.first_bonus
     if len(part) < rule.short_chars:

@@ -449,6 +449,23 @@ async def test_a_caller_who_walks_away_frees_the_slot_at_once() -> None:
         assert time.monotonic() - started < 1.0
 
 
+async def test_a_caller_who_walks_away_from_the_trying_request_does_not_keep_the_others_out() -> None:
+    async with (
+        language_server(Answer(status=500), Answer(hangs=True), then=saying(GOOD)) as endpoint,
+        chat(endpoint.url, attempts_max=1, breaker_failures_max=1, breaker_rest_s=0.1) as model,
+    ):
+        with pytest.raises(LanguageModelUnavailable):
+            await ask(model)
+        await asyncio.sleep(0.15)
+        trying = asyncio.create_task(ask(model))
+        while len(endpoint.requests) < 2:
+            await asyncio.sleep(0.01)
+        trying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await trying
+        assert await ask(model) == GOOD
+
+
 async def test_requests_per_minute_are_kept_and_a_turn_that_comes_too_late_is_refused() -> None:
     async with (
         language_server(saying(GOOD)) as endpoint,

@@ -88,6 +88,10 @@ async def erase(connection: Connection, tenant: str, ids: Sequence[UUID]) -> int
         "DELETE FROM memory_relations WHERE tenant = %(t)s AND (source_id = ANY(%(ids)s) OR target_id = ANY(%(ids)s))",
         """UPDATE memory SET conflict_id = NULL WHERE tenant = %(t)s AND conflict_id IN
            (SELECT id FROM memory_conflict WHERE tenant = %(t)s AND (old_id = ANY(%(ids)s) OR new_id = ANY(%(ids)s)))""",
+        """UPDATE memory SET superseded_by = NULL WHERE tenant = %(t)s AND superseded_by = ANY(%(ids)s)""",
+        """UPDATE memory m SET related_ids = ARRAY(SELECT r FROM unnest(m.related_ids) AS r WHERE r <> ALL(%(ids)s::uuid[])),
+               source_memory_ids = ARRAY(SELECT s FROM unnest(m.source_memory_ids) AS s WHERE s <> ALL(%(ids)s::uuid[]))
+           WHERE m.tenant = %(t)s AND (m.related_ids && %(ids)s::uuid[] OR m.source_memory_ids && %(ids)s::uuid[])""",
         "DELETE FROM memory_conflict WHERE tenant = %(t)s AND (old_id = ANY(%(ids)s) OR new_id = ANY(%(ids)s))",
         # The answers kept for retries hold the text too; a retry must neither show it nor write it again.
         "UPDATE idempotency_key SET status = 410, response = NULL WHERE tenant = %(t)s AND memory_ids && %(ids)s::uuid[]",

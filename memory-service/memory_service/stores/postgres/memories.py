@@ -13,7 +13,7 @@ from uuid import UUID
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
-from memory_service.domain import Caller, Entity, Memory
+from memory_service.domain import SHARED_USER, Caller, Entity, Memory
 from memory_service.stores.postgres.filters import INDEX_STATE, SqlFilter
 from memory_service.stores.postgres.pool import Connection, execute, fetch_all, fetch_one
 
@@ -148,12 +148,14 @@ async def get(
     connection: Connection, caller: Caller, memory_id: UUID, now: datetime, *, lock: bool = False
 ) -> Memory | None:
     """One memory that this caller may see; None when there is none."""
+    shared = None if lock else SHARED_USER  # everybody may read the common pool, but only its keepers may change it
     row = await fetch_one(
         connection,
         f"""SELECT {SELECTED} FROM memory m WHERE m.id = %(id)s AND m.tenant = %(tenant)s
-            AND (%(user)s::text IS NULL OR m.user_id = %(user)s) AND (m.expires_at IS NULL OR m.expires_at > %(now)s)
+            AND (%(user)s::text IS NULL OR m.user_id = %(user)s OR m.user_id = %(shared)s)
+            AND (m.expires_at IS NULL OR m.expires_at > %(now)s)
             {"FOR UPDATE OF m" if lock else ""}""",
-        {"id": memory_id, "tenant": caller.tenant, "user": caller.user_id, "now": now},
+        {"id": memory_id, "tenant": caller.tenant, "user": caller.user_id, "shared": shared, "now": now},
     )
     return memory_from_row(row) if row else None
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from memory_service.domain import IndexState
 from memory_service.stores.postgres.pool import Connection, execute, fetch_all, fetch_one
 
 
@@ -88,12 +89,12 @@ async def put_back(connection: Connection, rows: Sequence[OutboxRow], delay_s: f
     )
 
 
-async def waiting(connection: Connection, ids: Sequence[UUID]) -> set[UUID]:
-    """Those of `ids` whose vectors do not match yet."""
-    rows = await fetch_all(
-        connection, "SELECT memory_id FROM index_outbox WHERE memory_id = ANY(%(ids)s)", {"ids": list(ids)}
-    )
-    return {row[0] for row in rows}
+async def state_of(connection: Connection, memory_id: UUID) -> IndexState:
+    """indexed, pending, or failed when it was given up."""
+    row = await fetch_one(connection, "SELECT state FROM index_outbox WHERE memory_id = %(id)s", {"id": memory_id})
+    if row is None:
+        return "indexed"
+    return "failed" if row[0] == "dead" else "pending"
 
 
 async def enqueue_page(connection: Connection, after: UUID | None, limit: int) -> tuple[UUID | None, int]:
