@@ -5,7 +5,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Any
@@ -23,6 +23,7 @@ from memory_service.stores.postgres import schema
 
 log = logging.getLogger(__name__)
 SCHEMA_POLL_S = 0.05
+CANCELS_MAX = 5
 DESCRIPTION = "Working, episodic and semantic memory for LLM agents, and lessons learned in hindsight."
 
 
@@ -87,7 +88,22 @@ async def background(runtime: Runtime) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        runtime.relay.stop()
+        runtime.retrieval_log.stop()
+        await ended(tasks, runtime.tunables.limits.shutdown_s)
         await runtime.retrieval_log.flush()
+
+
+async def ended(tasks: Collection[asyncio.Task[None]], grace_s: float) -> None:
+    """Give the tasks a moment to end by themselves, then cancel them until they do.
+
+    One cancel may get lost: a driver that is interrupted in the middle of a statement can raise its own error instead.
+    """
+    _, pending = await asyncio.wait(tasks, timeout=grace_s / 2)
+    for _attempt in range(CANCELS_MAX):
+        if not pending:
+            return
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=grace_s / CANCELS_MAX)
+    log.error("%d background tasks did not end", len(pending))

@@ -95,7 +95,7 @@ async def test_a_point_that_qdrant_refuses_is_a_poison_row_too(
 
     async def refusing(batch: Any) -> None:
         nonlocal struck
-        if any(p.payload.get("category") == "refused" for p in batch):
+        if any(p["payload"].get("category") == "refused" for p in batch):
             struck += 1
             raise PointRefused("qdrant answered 400")
         await original(batch)

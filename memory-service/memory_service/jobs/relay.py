@@ -36,6 +36,7 @@ class RelayState:
     last_error: str | None = None
     applied: int = 0
     claimed: int = 0
+    stopping: bool = False
     nudged: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -63,9 +64,14 @@ class Relay:
         """Something was committed: look at once."""
         self.state.nudged.set()
 
+    def stop(self) -> None:
+        """End `run` after its batch: what it holds would otherwise wait for its lease to run out."""
+        self.state.stopping = True
+        self.state.nudged.set()
+
     async def run(self) -> None:
-        """Apply what is due, forever.  A store that is down is waited for; nothing here ends the process."""
-        while True:
+        """Apply what is due until stopped.  A store that is down is waited for; nothing here ends the process."""
+        while not self.state.stopping:
             self.state.nudged.clear()
             try:
                 busy = await self.step()
@@ -79,7 +85,7 @@ class Relay:
                 log.exception("relay step failed")
                 self.state.last_error, busy = "internal error, see the log", False
                 await asyncio.sleep(self._numbers.backoff_s)
-            if not busy:
+            if not busy and not self.state.stopping:
                 await self._wait()
 
     async def step(self) -> bool:
@@ -167,7 +173,7 @@ class Relay:
         size = self._numbers.upsert_points_max
         for i in range(0, len(points), size):
             await self._index.upsert(points[i : i + size])
-        return [str(point.id) for point in points]
+        return [point["id"] for point in points]
 
     def _cut(self, found: Sequence[Memory]) -> list[tuple[Memory, list[str]]]:
         """The chunks of each memory.  Takes up to a second for a long text, which then happens in a thread."""

@@ -7,6 +7,7 @@ under overload the log loses entries (counted), never a search its time.
 import asyncio
 import logging
 from collections import Counter, deque
+from contextlib import suppress
 from datetime import datetime
 from uuid import UUID
 
@@ -26,6 +27,7 @@ class RetrievalLog:
         self._postgres = postgres
         self._numbers = numbers
         self._queue: deque[Retrieval] = deque()
+        self._stopped = asyncio.Event()
         self.dropped = 0
 
     def note(self, entry: Retrieval) -> None:
@@ -36,10 +38,16 @@ class RetrievalLog:
             self._queue.append(entry)
 
     async def run(self) -> None:
-        """Write what was noted, every flush_s, until cancelled."""
-        while True:
-            await asyncio.sleep(self._numbers.flush_s)
+        """Write what was noted, every flush_s, until stopped."""
+        while not self._stopped.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._numbers.flush_s):
+                    await self._stopped.wait()
             await self.flush()
+
+    def stop(self) -> None:
+        """End `run` after a last flush."""
+        self._stopped.set()
 
     async def flush(self) -> None:
         """Write everything that waits; keeps it for later when Postgres is down."""

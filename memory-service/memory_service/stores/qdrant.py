@@ -6,29 +6,34 @@ UUIDv5 of it for the others.
 """
 
 import hashlib
-import warnings
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid5
 
-import httpx
-from qdrant_client import AsyncQdrantClient, models
-from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
-
-from memory_service.domain import Memory, MemoryFilter
-from memory_service.errors import SetupRefused, StoreUnavailable
+from memory_service.domain import Json, Memory, MemoryFilter
+from memory_service.errors import SetupRefused
 from memory_service.models.ports import EmbeddingFingerprint, Vector
+from memory_service.stores.qdrant_http import CollectionExists, PointRefused, QdrantHttp
 
-KEYWORD_FIELDS = (
-    "memory_id", "kind", "state", "agent_id", "session_id", "task_id", "tags", "category", "event_type", "outcome",
-)  # fmt: skip
+__all__ = ["FingerprintMismatch", "PointRefused", "VectorHit", "VectorHits", "VectorIndex", "points_of"]
+
 VERSION_FIELD = "version"
+# Which fields of the payload are indexed, and how; user_id is the tenant index, by which Qdrant groups points on disk.
+PAYLOAD_INDEXES: dict[str, Any] = {
+    "user_id": {"type": "keyword", "is_tenant": True},
+    **dict.fromkeys(
+        (
+            "tenant", "memory_id", "kind", "state", "agent_id", "session_id", "task_id", "tags", "category", "event_type", "outcome",
+        ),
+        "keyword",
+    ),
+    "occurred_at": "datetime",
+}  # fmt: skip
 # With int8 quantisation (config/qdrant.yaml) the best hits are scored again with the full vectors: thresholds mean cosines.
-SEARCH = models.SearchParams(quantization=models.QuantizationSearchParams(rescore=True, oversampling=2.0))
-HIT_PAYLOAD = models.PayloadSelectorInclude(include=["memory_id", VERSION_FIELD])
+SEARCH_PARAMS = {"quantization": {"rescore": True, "oversampling": 2.0}}
+HIT_PAYLOAD = {"include": ["memory_id", VERSION_FIELD]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +57,11 @@ class FingerprintMismatch(SetupRefused):
     """The collection in use was made with another embedding model or other prefixes."""
 
 
-class PointRefused(Exception):
-    """Qdrant is up and refused what was sent: a fault of these points, not of the connection."""
-
-
 class VectorIndex:
-    """The collection in use and the few operations on it.  Raises StoreUnavailable when Qdrant can't be reached."""
+    """The collection in use and the few operations on it.
+
+    Every method raises StoreUnavailable when Qdrant can't be reached, and PointRefused when it refuses what was sent.
+    """
 
     def __init__(
         self, url: str, alias: str, fingerprint: EmbeddingFingerprint, timeout_s: float, api_key: str | None = None
@@ -65,67 +69,57 @@ class VectorIndex:
         self.alias = alias
         self.fingerprint = fingerprint
         self.collection = f"{alias}_{fingerprint_hash(fingerprint)}"
-        with warnings.catch_warnings():  # the client warns of a key over http; inside one host or network that is meant
-            warnings.filterwarnings("ignore", message="Api key is used with an insecure connection")
-            self._client = self._open(url, api_key, timeout_s)
-
-    @staticmethod
-    def _open(url: str, api_key: str | None, timeout_s: float) -> AsyncQdrantClient:
-        return AsyncQdrantClient(url=url, api_key=api_key, timeout=max(1, int(timeout_s)), check_compatibility=False)
+        self._http = QdrantHttp(url, api_key, timeout_s)
+        self._points = f"/collections/{alias}/points"
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._http.close()
 
     async def ping(self) -> None:
-        async with _reached():
-            await self._client.collection_exists(self.alias)
+        await self._http.call("GET", f"/collections/{self.alias}/exists")
 
     async def ensure(self) -> bool:
         """Make sure that the alias serves vectors of the configured fingerprint; True when the collection is new and empty.
 
         Raises FingerprintMismatch when the alias serves another model's vectors.
         """
-        async with _reached():
-            serving = await self._serving()
-            if serving is not None and serving != self.collection:
-                raise FingerprintMismatch(await self._mismatch(serving))
-            created = await self._create()
-            await self._index_payload()
-            if serving is None:
-                await self._point_alias()
-            return created
+        serving = await self._serving()
+        if serving is not None and serving != self.collection:
+            raise FingerprintMismatch(await self._mismatch(serving))
+        created = await self._create()
+        await self._index_payload()
+        if serving is None:
+            await self._point_alias(moved=False)
+        return created
 
     async def replace(self) -> str | None:
         """For a rebuild: a fresh collection under the alias, whatever it served before; the old one's name, now dropped."""
-        async with _reached():
-            serving = await self._serving()
-            if await self._client.collection_exists(self.collection):
-                await self._client.delete_collection(self.collection)
-            await self._create()
-            await self._index_payload()
-            await self._point_alias()
-            if serving is not None and serving != self.collection:
-                await self._client.delete_collection(serving)
-            return serving
+        serving = await self._serving()
+        if await self._exists(self.collection):
+            await self._http.call("DELETE", f"/collections/{self.collection}")
+            serving = None if serving == self.collection else serving
+        await self._create()
+        await self._index_payload()
+        await self._point_alias(moved=await self._serving() is not None)
+        if serving is not None:
+            await self._http.call("DELETE", f"/collections/{serving}")
+        return serving
 
     async def count(self) -> int:
         """Points in the collection, exactly."""
-        async with _reached():
-            return (await self._client.count(self.alias, exact=True)).count
+        found = await self._http.call("POST", f"{self._points}/count", {"exact": True})
+        return int(found["count"])
 
-    async def upsert(self, points: Sequence[models.PointStruct]) -> None:
-        """Write points and wait until they are searchable.  Raises PointRefused for what Qdrant does not take."""
-        async with _reached():
-            await self._client.upsert(self.alias, points=list(points), wait=True)
+    async def upsert(self, points: Sequence[Json]) -> None:
+        """Write points and wait until they are searchable."""
+        await self._http.call("PUT", f"{self._points}?wait=true", {"points": list(points)})
 
     async def delete_chunks(self, memory_ids: Sequence[UUID], keep: Sequence[str] = ()) -> None:
         """Remove all points of these memories except those named in `keep`."""
-        chosen = models.Filter(
-            must=[models.FieldCondition(key="memory_id", match=models.MatchAny(any=[str(i) for i in memory_ids]))],
-            must_not=[models.HasIdCondition(has_id=list(keep))] if keep else None,
-        )
-        async with _reached():
-            await self._client.delete(self.alias, points_selector=models.FilterSelector(filter=chosen), wait=True)
+        chosen: Json = {"must": [_any("memory_id", [str(i) for i in memory_ids])]}
+        if keep:
+            chosen["must_not"] = [{"has_id": list(keep)}]
+        await self._http.call("POST", f"{self._points}/delete?wait=true", {"filter": chosen})
 
     async def search(
         self, vector: Vector, chosen: MemoryFilter, limit: int, ids: Sequence[UUID] | None = None
@@ -134,76 +128,56 @@ class VectorIndex:
 
         `chosen` narrows as far as the payload can tell; Postgres has the last word on every hit.
         """
-        async with _reached():
-            found = await self._client.query_points(
-                self.alias,
-                query=vector.tolist(),
-                query_filter=_narrow(chosen, ids),
-                limit=limit,
-                search_params=SEARCH,
-                with_payload=HIT_PAYLOAD,
-            )
-        return VectorHits(_best_chunks(found.points), len(found.points))
+        found = await self._http.call("POST", f"{self._points}/query", _query(vector, chosen, limit, ids))
+        return VectorHits(_best_chunks(found["points"]), len(found["points"]))
 
     async def search_many(self, asked: Sequence[tuple[Vector, MemoryFilter]], limit: int) -> list[list[VectorHit]]:
         """The nearest `limit` chunks of each of many vectors, in one request."""
-        requests = [
-            models.QueryRequest(
-                query=vector.tolist(),
-                filter=_narrow(chosen, None),
-                limit=limit,
-                params=SEARCH,
-                with_payload=HIT_PAYLOAD,
-            )
-            for vector, chosen in asked
-        ]
-        async with _reached():
-            found = await self._client.query_batch_points(self.alias, requests=requests)
-        return [_best_chunks(response.points) for response in found]
+        searches = [_query(vector, chosen, limit, None) for vector, chosen in asked]
+        found = await self._http.call("POST", f"{self._points}/query/batch", {"searches": searches})
+        return [_best_chunks(one["points"]) for one in found]
+
+    async def _exists(self, collection: str) -> bool:
+        found = await self._http.call("GET", f"/collections/{collection}/exists")
+        return bool(found["exists"])
 
     async def _serving(self) -> str | None:
-        aliases = await self._client.get_aliases()
-        return next((a.collection_name for a in aliases.aliases if a.alias_name == self.alias), None)
+        found = await self._http.call("GET", "/aliases")
+        return next((a["collection_name"] for a in found["aliases"] if a["alias_name"] == self.alias), None)
 
-    async def _point_alias(self) -> None:
-        create = models.CreateAliasOperation(
-            create_alias=models.CreateAlias(collection_name=self.collection, alias_name=self.alias)
-        )
-        drop = models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=self.alias))
-        present = await self._serving() is not None
-        await self._client.update_collection_aliases([drop, create] if present else [create])
+    async def _point_alias(self, *, moved: bool) -> None:
+        create = {"create_alias": {"collection_name": self.collection, "alias_name": self.alias}}
+        drop = {"delete_alias": {"alias_name": self.alias}}
+        await self._http.call("POST", "/collections/aliases", {"actions": [drop, create] if moved else [create]})
 
     async def _create(self) -> bool:
-        if await self._client.collection_exists(self.collection):
+        if await self._exists(self.collection):
             return False
+        vectors = {"size": self.fingerprint.dimensions, "distance": "Cosine"}
         try:
-            await self._client.create_collection(
-                self.collection,
-                vectors_config=models.VectorParams(size=self.fingerprint.dimensions, distance=models.Distance.COSINE),
-                metadata=asdict(self.fingerprint),
+            await self._http.call(
+                "PUT", f"/collections/{self.collection}", {"vectors": vectors, "metadata": asdict(self.fingerprint)}
             )
-        except UnexpectedResponse as error:
-            if error.status_code == 409 or await self._client.collection_exists(self.collection):
-                return False  # another process was first
+        except CollectionExists:
+            return False
+        except PointRefused:
+            if await self._exists(self.collection):  # another process was first; older versions answer 400 to that
+                return False
             raise
         return True
 
     async def _index_payload(self) -> None:
         """Make the payload indexes that are missing; a crash may have come between the collection and these."""
-        info = await self._client.get_collection(self.collection)
-        present = set(info.payload_schema or {})
-        wanted: dict[str, Any] = {
-            "user_id": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
-            "occurred_at": models.PayloadSchemaType.DATETIME,
-            **dict.fromkeys(("tenant", *KEYWORD_FIELDS), models.PayloadSchemaType.KEYWORD),
-        }
-        for field, schema in wanted.items():
+        info = await self._http.call("GET", f"/collections/{self.collection}")
+        present = set(info.get("payload_schema") or {})
+        for field, schema in PAYLOAD_INDEXES.items():
             if field not in present:
-                await self._client.create_payload_index(self.collection, field, schema)
+                body = {"field_name": field, "field_schema": schema}
+                await self._http.call("PUT", f"/collections/{self.collection}/index?wait=true", body)
 
     async def _mismatch(self, serving: str) -> str:
-        info = await self._client.get_collection(serving)
-        made = (info.config.metadata or {}) if info.config else {}
+        info = await self._http.call("GET", f"/collections/{serving}")
+        made = info.get("config", {}).get("metadata") or {}
         return (
             f"the vectors in Qdrant ({serving}) were made with {_described(made)}, "
             f"but {_described(asdict(self.fingerprint))} is configured. Either configure the former again, or rebuild the "
@@ -216,7 +190,7 @@ def fingerprint_hash(fingerprint: EmbeddingFingerprint) -> str:
     return hashlib.sha256(repr(sorted(asdict(fingerprint).items())).encode()).hexdigest()[:8]
 
 
-def points_of(memory: Memory, vectors: Vector) -> list[models.PointStruct]:
+def points_of(memory: Memory, vectors: Vector) -> list[Json]:
     """One point per row of `vectors` (chunks, dimensions), with the payload that filters may narrow by."""
     payload = {
         "tenant": memory.tenant, "user_id": memory.user_id, "memory_id": str(memory.id), VERSION_FIELD: memory.version,
@@ -226,9 +200,7 @@ def points_of(memory: Memory, vectors: Vector) -> list[models.PointStruct]:
     }  # fmt: skip
     present = {key: value for key, value in payload.items() if value is not None}
     return [
-        models.PointStruct(
-            id=str(point_id(memory.id, chunk)), vector=vector.tolist(), payload={**present, "chunk": chunk}
-        )
+        {"id": str(point_id(memory.id, chunk)), "vector": vector, "payload": {**present, "chunk": chunk}}
         for chunk, vector in enumerate(vectors)
     ]
 
@@ -237,19 +209,29 @@ def point_id(memory_id: UUID, chunk: int) -> UUID:
     return memory_id if chunk == 0 else uuid5(memory_id, str(chunk))
 
 
-def _best_chunks(points: Sequence[models.ScoredPoint]) -> list[VectorHit]:
+def _query(vector: Vector, chosen: MemoryFilter, limit: int, ids: Sequence[UUID] | None) -> Json:
+    return {
+        "query": vector,
+        "filter": {"must": _narrow(chosen, ids)},
+        "limit": limit,
+        "params": SEARCH_PARAMS,
+        "with_payload": HIT_PAYLOAD,
+    }
+
+
+def _best_chunks(points: Sequence[Json]) -> list[VectorHit]:
     """One hit a memory, with its best chunk's cosine."""
     best: dict[UUID, VectorHit] = {}
     for point in points:
-        payload = point.payload or {}
-        hit = VectorHit(UUID(payload["memory_id"]), payload[VERSION_FIELD], point.score)
+        payload = point["payload"]
+        hit = VectorHit(UUID(payload["memory_id"]), payload[VERSION_FIELD], point["score"])
         if hit.memory_id not in best or best[hit.memory_id].cosine < hit.cosine:
             best[hit.memory_id] = hit
     return list(best.values())
 
 
-def _narrow(chosen: MemoryFilter, ids: Sequence[UUID] | None) -> models.Filter:
-    must: list[Any] = [_any("user_id", chosen.user_ids), _any("tenant", (chosen.tenant,))]
+def _narrow(chosen: MemoryFilter, ids: Sequence[UUID] | None) -> list[Json]:
+    must = [_any("user_id", chosen.user_ids), _any("tenant", (chosen.tenant,))]
     if ids is not None:
         must.append(_any("memory_id", [str(i) for i in ids]))
     if chosen.as_of is None:
@@ -259,46 +241,25 @@ def _narrow(chosen: MemoryFilter, ids: Sequence[UUID] | None) -> models.Filter:
     scopes = {"agent_id": chosen.agent_id, "session_id": chosen.session_id, "task_id": chosen.task_id}
     must += [_any(name, (value,)) for name, value in scopes.items() if value is not None]
     if chosen.tags:
-        must += (
-            [_any("tags", chosen.tags)] if chosen.tag_match == "any" else [_any("tags", (tag,)) for tag in chosen.tags]
-        )
-    if chosen.since is not None or chosen.until is not None:
-        must.append(
-            models.FieldCondition(key="occurred_at", range=models.DatetimeRange(gte=chosen.since, lt=chosen.until))
-        )
-    return models.Filter(must=must)
+        alternatives = [chosen.tags] if chosen.tag_match == "any" else [(tag,) for tag in chosen.tags]
+        must += [_any("tags", tags) for tags in alternatives]
+    bounds = {"gte": chosen.since, "lt": chosen.until}
+    given = {name: _iso(moment) for name, moment in bounds.items() if moment is not None}
+    if given:
+        must.append({"key": "occurred_at", "range": given})
+    return must
 
 
-def _any(key: str, values: Sequence[str]) -> models.FieldCondition:
-    if len(values) == 1:
-        return models.FieldCondition(key=key, match=models.MatchValue(value=values[0]))
-    return models.FieldCondition(key=key, match=models.MatchAny(any=list(values)))
+def _any(key: str, values: Sequence[str]) -> Json:
+    return {"key": key, "match": {"value": values[0]} if len(values) == 1 else {"any": list(values)}}
 
 
 def _iso(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def _described(made: dict[str, Any]) -> str:
+def _described(made: Json) -> str:
     if not made:
         return "an unknown embedding model"
     prefixes = f"prefixes {made['query_prefix']!r}/{made['passage_prefix']!r}"
     return f"{made['model']} (revision {made['revision']}, {made['dimensions']} dimensions, {prefixes})"
-
-
-@asynccontextmanager
-async def _reached() -> AsyncIterator[None]:
-    """Name what went wrong: not reachable, or reachable and refusing."""
-    try:
-        yield
-    except UnexpectedResponse as error:
-        # A wrong key or a missing collection is a set-up that somebody will mend: no point is to blame.
-        if (
-            error.status_code is not None
-            and error.status_code < 500
-            and error.status_code not in (401, 403, 404, 408, 429)
-        ):
-            raise PointRefused(f"qdrant answered {error.status_code}") from error
-        raise StoreUnavailable("qdrant") from error
-    except (ResponseHandlingException, ApiException, httpx.HTTPError) as error:
-        raise StoreUnavailable("qdrant") from error
