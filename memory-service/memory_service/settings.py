@@ -56,7 +56,7 @@ class Search(Section):
     vector_rounds_max: int
     vector_growth: int
     exact_ids_max: int
-    keyword_candidates_max: int
+    keyword_per_term: int
     keyword_hits: int
     keyword_terms_max: int
     structured_days: float

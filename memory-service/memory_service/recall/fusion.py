@@ -10,14 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+import numpy as np
+
 from memory_service.domain import Lane
 from memory_service.settings import Calibration, Rank
-from memory_service.stores.postgres.memories import KeywordHit
+from memory_service.stores.postgres.memories import KeywordHits
 
 # ts_rank of one term that occurs n times with the default weight is 0.1 × (1 + 1/4 + … + 1/n²) × 6/π² (tsrank.c): it tells
-# n exactly for small n, which is what BM25 needs.
-TS_RANK_UNIT = 0.1 / 1.64493406685
+# n exactly for small n, which is what BM25 needs.  A weight above bound number n - 1 means more than n occurrences.
 OCCURRENCES_MAX = 8
+OCCURRENCE_BOUNDS = [
+    0.1 / 1.64493406685 * (sum(1 / i**2 for i in range(1, n + 1)) + 1 / (n + 1) ** 2 / 2)
+    for n in range(1, OCCURRENCES_MAX)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +52,27 @@ def vector_scores(cosines: Mapping[UUID, float], curve: Calibration) -> dict[UUI
 
 
 def keyword_scores(
-    hits: Sequence[KeywordHit], corpus: tuple[int, float], rank: Rank, complete: bool
+    hits: KeywordHits, corpus: tuple[int, float], rank: Rank, per_term: int, limit: int
 ) -> dict[UUID, LaneScore]:
-    """BM25 (Robertson; Lucene's idf) of each hit over the best possible for this query.
+    """BM25 (Robertson; Lucene's idf) of the best `limit` hits, over the best possible for this query.
 
-    `corpus` is (number of memories, average number of terms).  With `complete` the hits are all memories that have any
-    of the terms, so document frequencies are exact; otherwise they are estimated from the hits.
+    `corpus` is (number of memories, average number of terms).  A term that fewer than `per_term` hits have was fetched in
+    full, so its document frequency is exact; that of a commoner one is estimated from its share of the hits.
     """
-    if not hits:
+    if not hits.ids:
         return {}
-    count = max(corpus[0], len(hits))
-    scale = 1.0 if complete else count / len(hits)
-    terms = len(hits[0].weights)
-    found = [sum(1 for hit in hits if hit.weights[t] > 0) * scale for t in range(terms)]
-    idf = [math.log(1 + (count - n + 0.5) / (n + 0.5)) if n <= count else 0.0 for n in found]
-    best = sum(idf) * (rank.bm25_k1 + 1) or 1.0
-    scores = {}
-    for hit in hits:
-        norm = rank.bm25_k1 * (1 - rank.bm25_b + rank.bm25_b * hit.term_count / corpus[1])
-        frequencies = [_occurrences(weight) for weight in hit.weights]
-        raw = sum(i * f * (rank.bm25_k1 + 1) / (f + norm) for i, f in zip(idf, frequencies, strict=True) if f)
-        scores[hit.id] = (min(raw / best, 1.0), raw)
-    return _ranked(scores)
+    weights = np.asarray(hits.weights, dtype=np.float64)
+    count = max(corpus[0], len(hits.ids))
+    found = (weights > 0).sum(axis=0)
+    found = np.where(found < per_term, found, np.maximum(found, count * found / len(hits.ids)))
+    idf = np.log1p((count - found + 0.5) / (found + 0.5))
+    lengths = np.asarray(hits.lengths, dtype=np.float64) / corpus[1]
+    norm = rank.bm25_k1 * (1 - rank.bm25_b + rank.bm25_b * lengths)[:, None]
+    times = np.where(weights > 0, 1 + np.searchsorted(OCCURRENCE_BOUNDS, weights), 0)
+    raw = (idf * times * (rank.bm25_k1 + 1) / (times + norm)).sum(axis=1)
+    best = float(idf.sum()) * (rank.bm25_k1 + 1) or 1.0
+    top = np.argsort(-raw, kind="stable")[:limit]
+    return _ranked({hits.ids[n]: (min(float(raw[n]) / best, 1.0), float(raw[n])) for n in top})
 
 
 def listed_scores(ids: Sequence[UUID], relevance: float) -> dict[UUID, LaneScore]:
@@ -90,26 +94,12 @@ def fuse(lanes: Mapping[Lane, Mapping[UUID, LaneScore]], rank: Rank, missing_vec
     for memory_id in dict.fromkeys(_all_ids(lanes.values())):
         found = {lane: scores[memory_id] for lane, scores in lanes.items() if memory_id in scores}
         relevance = (
-            sum(
-                weight * (found[lane].score if lane in found else absent[lane])
-                for lane, weight in answered.items()
-            )
+            sum(weight * (found[lane].score if lane in found else absent[lane]) for lane, weight in answered.items())
             / total
         )
         listed = max((found[lane].score for lane in ("structured", "recent") if lane in found), default=0.0)
         candidates.append(Candidate(memory_id, found, max(relevance, listed)))
     return sorted(candidates, key=lambda c: (-c.relevance, c.id))
-
-
-def _occurrences(weight: float) -> int:
-    """How often a term occurs, from its ts_rank; counted to OCCURRENCES_MAX, beyond which BM25 hardly moves."""
-    if weight <= 0:
-        return 0
-    total, n = 0.0, 0
-    while n < OCCURRENCES_MAX and total + TS_RANK_UNIT / (n + 1) ** 2 / 2 < weight:
-        n += 1
-        total += TS_RANK_UNIT / n**2
-    return max(n, 1)
 
 
 def _ranked(scores: Mapping[UUID, tuple[float, float]]) -> dict[UUID, LaneScore]:

@@ -97,11 +97,10 @@ class Lanes:
             return {}
         prefixes = [keyword_prefix(chosen.tenant, user) for user in chosen.user_ids]
         each = [" | ".join(tsquery_literal([term], prefix) for prefix in prefixes) for term in terms]
-        bound = self._search.keyword_candidates_max
         corpus = await self._corpus_size(chosen)
-        hits = await self._postgres.read(lambda c: memories.keyword_candidates(c, sql, " | ".join(each), each, bound))
-        scores = keyword_scores(hits, corpus, self._rank, complete=len(hits) < bound)
-        return dict(list(scores.items())[: self._search.keyword_hits])
+        per_term = self._search.keyword_per_term
+        hits = await self._postgres.read(lambda c: memories.keyword_candidates(c, sql, each, per_term))
+        return keyword_scores(hits, corpus, self._rank, per_term, self._search.keyword_hits)
 
     async def structured(self, chosen: MemoryFilter, sql: SqlFilter) -> Scores:
         """Important memories of the last days."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory_service.errors import EmbedderUnavailable, SetupRefused
+from memory_service.errors import EmbedderUnavailable, SetupRefused, TextRefused
 from memory_service.models.embedders import open_embedder
 from memory_service.models.embedding_settings import EmbedderConfig, EmbeddingTunables
 from memory_service.models.ports import Embedder, Vector
@@ -214,7 +214,7 @@ def test_a_refusal_is_not_tried_again(status: int) -> None:
 
 
 def test_a_bad_request_is_tried_once_more_without_the_dimensions_field_only() -> None:
-    with served(*[Answer(400, b"no")] * 5) as (endpoint, url), pytest.raises(EmbedderUnavailable, match="400"):
+    with served(*[Answer(400, b"no")] * 5) as (endpoint, url), pytest.raises(TextRefused, match="400"):
         query(url)
     assert len(endpoint.requests) == 2
 

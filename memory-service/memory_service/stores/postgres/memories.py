@@ -66,12 +66,12 @@ class RankFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class KeywordHit:
-    """`weights[i]` is ts_rank of query term i alone in this memory, 0 when absent; `term_count` is its length."""
+class KeywordHits:
+    """Column-wise: `weights[n][t]` is ts_rank of query term t alone in memory n, 0 when absent; `lengths` are in terms."""
 
-    id: UUID
-    term_count: int
-    weights: tuple[float, ...]
+    ids: list[UUID]
+    lengths: list[int]
+    weights: list[tuple[float, ...]]
 
 
 def memory_from_row(row: TupleRow) -> Memory:
@@ -193,18 +193,27 @@ async def matching_ids(connection: Connection, chosen: SqlFilter, limit: int) ->
 
 
 async def keyword_candidates(
-    connection: Connection, chosen: SqlFilter, any_of: str, each: Sequence[str], limit: int
-) -> list[KeywordHit]:
-    """At most `limit` memories with any of the terms.  `any_of` and `each` are tsqueries, the latter one term each."""
-    rows = await fetch_all(
-        connection,
-        f"""SELECT c.id, c.term_count,
-                   ARRAY(SELECT ts_rank(c.search_terms, q) FROM unnest(%(each)s::tsquery[]) WITH ORDINALITY AS t(q, i) ORDER BY i)
-            FROM (SELECT m.id, m.term_count, m.search_terms FROM memory m
-                  WHERE m.search_terms @@ %(any_of)s::tsquery AND {chosen.sql} LIMIT %(limit)s) AS c""",
-        {**chosen.parameters, "any_of": any_of, "each": list(each), "limit": limit},
+    connection: Connection, chosen: SqlFilter, terms: Sequence[str], per_term: int
+) -> KeywordHits:
+    """Memories with any of the terms (one tsquery each): at most `per_term` for each term and for all of them together.
+
+    So a rare term finds all that have it, however common the others are.  Planned anew each time, because only with
+    the values at hand does Postgres know from its statistics which term is rare.
+    """
+    names = {f"q_{i}": term for i, term in enumerate(terms)}
+    everything = " & ".join(f"({term})" for term in terms)
+    parameters = {**chosen.parameters, **names, "q_all": everything, "per_term": per_term}
+    one = (
+        "(SELECT m.id, m.term_count, m.search_terms FROM memory m"
+        " WHERE m.search_terms @@ %({q})s::tsquery AND {where} LIMIT %(per_term)s)"
     )
-    return [KeywordHit(row[0], row[1], tuple(row[2])) for row in rows]
+    asked = [*names, "q_all"] if len(names) > 1 else list(names)
+    union = " UNION ALL ".join(one.format(q=name, where=chosen.sql) for name in asked)
+    weights = ", ".join(f"ts_rank(c.search_terms, %({name})s::tsquery)" for name in names)
+    sql = f"SELECT c.id, c.term_count, {weights} FROM (SELECT DISTINCT ON (id) * FROM ({union}) AS u) AS c"
+    cursor = await connection.execute(sql, parameters, prepare=False)
+    rows = await cursor.fetchall()
+    return KeywordHits([row[0] for row in rows], [row[1] for row in rows], [row[2:] for row in rows])
 
 
 async def corpus_size(connection: Connection, tenant: str, user_ids: Sequence[str], bound: int) -> tuple[int, float]:

@@ -28,6 +28,12 @@ set_json_dumps(orjson.dumps)
 # The pool doubles its pause between attempts until then: with its default of 300 s a service would stay down for as long
 # again as Postgres was.  After it the next request that wants a connection begins anew.
 RECONNECT_S = 1.0
+SESSION = {
+    "timezone": "UTC",
+    "random_page_cost": 1.1,  # the data is in memory or on an SSD: 4 makes Postgres scan tables that it has an index for
+    "statement_timeout": 60_000,
+    "idle_in_transaction_session_timeout": 60_000,
+}
 # What a lost, refused or restarting server looks like; anything else is our own mistake and must be seen.
 UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed)
 
@@ -50,7 +56,7 @@ class Postgres:
             reconnect_timeout=RECONNECT_S,
             kwargs={
                 "autocommit": True,
-                "options": "-c timezone=UTC -c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000",
+                "options": " ".join(f"-c {name}={value}" for name, value in SESSION.items()),
                 "connect_timeout": max(1, int(numbers.postgres_timeout_s)),
                 "application_name": "hindsight",
             },
