@@ -58,7 +58,9 @@ def value_of(chance: random.Random, number: int) -> Any:
     if kind == "time":
         return (START + timedelta(minutes=chance.randrange(500_000))).isoformat()
     words = vocabulary(number)
-    common = words[min(int(chance.expovariate(6 / len(words))), len(words) - 1)]  # a few values are usual, most are rare
+    common = words[
+        min(int(chance.expovariate(6 / len(words))), len(words) - 1)
+    ]  # a few values are usual, most are rare
     return [common, *chance.sample(words, 3)] if kind == "list" else common
 
 
@@ -115,14 +117,18 @@ WORKLOADS: dict[str, tuple[Callable[[random.Random], list[Triple]], Callable[[ra
     "one eq shared by all, all fields known": (shared, lambda chance: {"tool": "bash", **realistic_state(chance, 1.0)}),
     "one eq shared by all, another tool": (shared, lambda chance: {"tool": "python", **realistic_state(chance, 1.0)}),
 }
-EXTREME = {"only distinct patterns on one field": (patterned, lambda chance: {"arguments": {"f0": "x123 in a file name"}})}
+EXTREME = {
+    "only distinct patterns on one field": (patterned, lambda chance: {"arguments": {"f0": "x123 in a file name"}})
+}
 
 
 def entries_of(make: Callable[[random.Random], list[Triple]], count: int, limits: ConditionLimits) -> Iterator[Entry]:
     chance = random.Random(SEED)
     for number in range(count):
         conditions = parse_conditions(make(chance), limits)
-        yield Entry(UUID(int=chance.getrandbits(128)), conditions, round(chance.random(), 3), START + timedelta(seconds=number))
+        yield Entry(
+            UUID(int=chance.getrandbits(128)), conditions, round(chance.random(), 3), START + timedelta(seconds=number)
+        )
 
 
 def milliseconds(action: Callable[[], object]) -> float:
@@ -133,7 +139,9 @@ def milliseconds(action: Callable[[], object]) -> float:
 
 def spread(times_ms: list[float]) -> dict[str, float]:
     ordered = sorted(times_ms)
-    return {f"p{share}_ms": round(ordered[int(len(ordered) * share / 100)], 3) for share in (50, 95)} | {"max_ms": round(ordered[-1], 3)}
+    return {f"p{share}_ms": round(ordered[int(len(ordered) * share / 100)], 3) for share in (50, 95)} | {
+        "max_ms": round(ordered[-1], 3)
+    }
 
 
 def checked(index: ConditionIndex, entries: list[Entry], state: State, evaluator: Evaluator) -> None:

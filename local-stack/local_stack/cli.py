@@ -25,7 +25,9 @@ from local_stack.supervisor import Commands, Options, Supervisor
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Run Hindsight on this machine.")
 _LOGS = ("supervisor", "service", "gateway", "migrate", "postgres", "redis", "qdrant")
 
-HomeOption = Annotated[Path | None, typer.Option("--home", envvar="HINDSIGHT_HOME", help="Folder of the data. Default: ~/.hindsight")]
+HomeOption = Annotated[
+    Path | None, typer.Option("--home", envvar="HINDSIGHT_HOME", help="Folder of the data. Default: ~/.hindsight")
+]
 HiddenCommand = Annotated[str | None, typer.Option(hidden=True, help="Another program in place of ours (tests).")]
 
 
@@ -35,9 +37,9 @@ def up(
     port: Annotated[int, typer.Option(envvar="HINDSIGHT_PORT", min=1, max=65535, help="Port of the service.")] = int(
         limit("ports", "service")
     ),
-    gateway_port: Annotated[int, typer.Option(envvar="HINDSIGHT_GATEWAY_PORT", min=1, max=65535, help="Port of the MCP gateway.")] = int(
-        limit("ports", "gateway")
-    ),
+    gateway_port: Annotated[
+        int, typer.Option(envvar="HINDSIGHT_GATEWAY_PORT", min=1, max=65535, help="Port of the MCP gateway.")
+    ] = int(limit("ports", "gateway")),
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when ready; `down` stops it.")] = False,
     gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="Start the MCP gateway too.")] = True,
     migrate_command: HiddenCommand = None,
@@ -86,7 +88,9 @@ def status(home: HomeOption = None) -> None:
 def logs(
     name: Annotated[str | None, typer.Argument(help=f"One of: {', '.join(_LOGS)}. Default: all.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines of the past.")] = int(limit("logs", "tail_lines")),
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines of the past.")] = int(
+        limit("logs", "tail_lines")
+    ),
     home: HomeOption = None,
 ) -> None:
     """Print the end of the logs."""
@@ -123,7 +127,9 @@ def _explained(screen: Screen) -> Iterator[None]:
         raise typer.Exit(130) from error
 
 
-def _detached(home: Home, screen: Screen, port: int, gateway_port: int, gateway: bool, commands: dict[str, str | None]) -> int:
+def _detached(
+    home: Home, screen: Screen, port: int, gateway_port: int, gateway: bool, commands: dict[str, str | None]
+) -> int:
     """Starts the supervisor as a background session, shows what it says; returns when ready (0) or gone (1)."""
     log = home.log("supervisor")
     rotate(log)

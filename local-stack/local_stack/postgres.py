@@ -74,7 +74,9 @@ def _examine(folder: Path) -> Programs | None:
     if not all((folder / name).is_file() for name in ("postgres", "initdb")):
         return None
     try:
-        answer = subprocess.run([str(folder / "postgres"), "--version"], capture_output=True, text=True, timeout=10, check=True)
+        answer = subprocess.run(
+            [str(folder / "postgres"), "--version"], capture_output=True, text=True, timeout=10, check=True
+        )
     except (OSError, subprocess.SubprocessError):  # another platform's wheel, a missing library
         return None
     major = re.search(r"(\d+)", answer.stdout)

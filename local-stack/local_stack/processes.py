@@ -155,7 +155,9 @@ class Child:
         """The error that tells how this process ended."""
         code = self._process.returncode
         how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-        return ChildDied(f"{self.spec.name} ended ({how}). The end of {self.spec.log}:\n{self.own_log() or '(the log is empty)'}")
+        return ChildDied(
+            f"{self.spec.name} ended ({how}). The end of {self.spec.log}:\n{self.own_log() or '(the log is empty)'}"
+        )
 
 
 def spawn(spec: ChildSpec) -> Child:

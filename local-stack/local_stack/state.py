@@ -63,7 +63,9 @@ def load(home: Home) -> State | None:
     found: dict[str, Any] = read_json(home.state)
     try:
         members = {
-            name: Member(name, Identity(kept["pid"], kept["started"]), signal.Signals(kept["stop_signal"]), str(kept["url"]))
+            name: Member(
+                name, Identity(kept["pid"], kept["started"]), signal.Signals(kept["stop_signal"]), str(kept["url"])
+            )
             for name, kept in found["members"].items()
         }
         supervisor = Identity(found["supervisor"]["pid"], found["supervisor"]["started"])

@@ -175,7 +175,9 @@ class Supervisor:
         while child.exit_code() is None:
             self._pause()
             if time.monotonic() > deadline:
-                raise NotReady(f"The migrations did not finish in {limit('wait', 'migrate_s'):.0f} s:\n{child.own_log()}")
+                raise NotReady(
+                    f"The migrations did not finish in {limit('wait', 'migrate_s'):.0f} s:\n{child.own_log()}"
+                )
             time.sleep(limit("wait", "poll_ms") / 1000)
         if child.exit_code() != 0:
             raise child.death()
@@ -211,7 +213,9 @@ class Supervisor:
         search = {"user_id": "me", "query": "which port does staging use?"}
         rows.append(("write", curl(f"{service}/v1/memories", write, authorised)))
         rows.append(("search", curl(f"{service}/v1/memories/search", search, authorised)))
-        self._screen.done(f"Hindsight is up ({took_s:.1f} s). Data: {self._home.root}. Stop with Ctrl-C or `hindsight down`.")
+        self._screen.done(
+            f"Hindsight is up ({took_s:.1f} s). Data: {self._home.root}. Stop with Ctrl-C or `hindsight down`."
+        )
         self._screen.facts(rows)
 
     def _watch(self) -> None:

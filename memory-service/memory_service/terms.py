@@ -35,7 +35,15 @@ from memory_service.vocabulary import (
     load_vocabulary,
 )
 
-__all__ = ["Vocabulary", "keyword_terms", "load_vocabulary", "query_terms", "stemmed", "tsquery_literal", "tsvector_literal"]
+__all__ = [
+    "Vocabulary",
+    "keyword_terms",
+    "load_vocabulary",
+    "query_terms",
+    "stemmed",
+    "tsquery_literal",
+    "tsvector_literal",
+]
 
 # Format constants, not tunables: every stored tsvector was built with them.
 LEXEME_BYTES_MAX = 64  # longer terms are hashes, tokens or base64; Postgres itself would take 2046
@@ -57,7 +65,20 @@ def _folded_letters() -> dict[int, str | None]:
         base = unicodedata.normalize("NFD", chr(code))[0]
         if base != chr(code) and base.isascii():
             table[code] = base
-    pairs = {"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ß": "ss", "’": "'"}
+    pairs = {
+        "ø": "o",
+        "Ø": "O",
+        "ł": "l",
+        "Ł": "L",
+        "đ": "d",
+        "Đ": "D",
+        "æ": "ae",
+        "Æ": "AE",
+        "œ": "oe",
+        "Œ": "OE",
+        "ß": "ss",
+        "’": "'",
+    }
     table.update({ord(letter): base for letter, base in pairs.items()})
     return table
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from local_stack.home import open_home
 from local_stack.stores import Stores, start_stores
 from memory_service.migrating import migrate
@@ -64,7 +65,13 @@ def serve(stores: Stores, tmp_path: Path) -> Any:
     @asynccontextmanager
     async def running(die: tuple[str, str, int] | None = None, **environment: str) -> AsyncIterator[Service]:
         port = free_port()
-        env = {**os.environ, **stores.urls.environment(), "HINDSIGHT_PORT": str(port), "HINDSIGHT_EMBEDDING_PROVIDER": "hash", **environment}
+        env = {
+            **os.environ,
+            **stores.urls.environment(),
+            "HINDSIGHT_PORT": str(port),
+            "HINDSIGHT_EMBEDDING_PROVIDER": "hash",
+            **environment,
+        }
         command = [sys.executable, "-m", "memory_service", "serve"]
         if die is not None:
             command = [sys.executable, str(HERE / "serve_and_die.py"), die[0], die[1], str(die[2])]

@@ -13,12 +13,13 @@ import httpx
 import psycopg
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
 from local_stack import postgres, privileges
 from local_stack.errors import RootNotSupported
 from local_stack.home import Home, open_home
 from local_stack.stores import StackUrls, Stores, running_stores, start_stores
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 
 def execute(urls: StackUrls, statement: str) -> list[tuple[object, ...]]:
@@ -106,7 +107,9 @@ def test_psql_works_over_the_socket_in_the_data_folder(stores: Stores) -> None:
         pytest.skip("the temporary folder's path is too long for a socket")
     environment = {**os.environ, "PGPASSWORD": stores.home.secret("postgres")}
     command = [postgres.programs().path("psql"), "-h", folder, "-p", str(stores.ports["postgres"]), "-U", "hindsight"]
-    answer = subprocess.run([*command, "-Atc", "SELECT 1 + 1", "hindsight"], env=environment, capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [*command, "-Atc", "SELECT 1 + 1", "hindsight"], env=environment, capture_output=True, text=True, check=True
+    )
     assert answer.stdout == "2\n"
 
 

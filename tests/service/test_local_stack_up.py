@@ -21,6 +21,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from local_stack import postgres
 from local_stack.home import open_home
 from local_stack.processes import Identity, identify

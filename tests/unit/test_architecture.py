@@ -122,4 +122,6 @@ def test_files_and_functions_stay_short() -> None:
             for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                     length = (node.end_lineno or 0) - node.lineno + 1
-                    assert length <= FUNCTION_LINES_MAX, f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {length} lines"
+                    assert length <= FUNCTION_LINES_MAX, (
+                        f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {length} lines"
+                    )

@@ -27,9 +27,16 @@ def test_every_route_is_named_in_the_readme() -> None:
 
 
 def test_every_address_in_the_readme_exists() -> None:
-    known = {re.sub(r"\{\w+\}", "{}", path) for path in routes()} | {"/openapi.json", "/panel", "/mcp", "/v1/embeddings"}
+    known = {re.sub(r"\{\w+\}", "{}", path) for path in routes()} | {
+        "/openapi.json",
+        "/panel",
+        "/mcp",
+        "/v1/embeddings",
+    }
     for found in re.findall(r"`(?:[A-Z`, ]*`)?(?:GET|POST|PUT|PATCH|DELETE)?[ `]*(/(?:v1/)[\w\-/{}]+)", README):
-        assert re.sub(r"\{\w+\}", "{}", found.rstrip("/")) in known, f"README.md names {found}, which the service does not have"
+        assert re.sub(r"\{\w+\}", "{}", found.rstrip("/")) in known, (
+            f"README.md names {found}, which the service does not have"
+        )
 
 
 def test_every_environment_variable_of_the_service_is_in_env_example() -> None:
@@ -46,7 +53,11 @@ def test_every_number_of_memory_toml_has_a_reason_or_stands_below_one() -> None:
 
 def test_every_command_is_named_in_the_readme_or_the_help() -> None:
     help_text = subprocess.run(
-        [sys.executable, "-m", "memory_service", "--help"], capture_output=True, text=True, check=True, env={"COLUMNS": "200", "PATH": ""}
+        [sys.executable, "-m", "memory_service", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"COLUMNS": "200", "PATH": ""},
     ).stdout
     for command in commands.registered_commands:
         name = command.name or command.callback.__name__  # type: ignore[union-attr]

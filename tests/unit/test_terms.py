@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from memory_service.errors import SetupRefused
 from memory_service.terms import (
     LEXEME_BYTES_MAX,
@@ -31,7 +32,9 @@ def _finds(query: str, document: str, vocabulary: Vocabulary = SHIPPED) -> bool:
     indexed = set(keyword_terms(document, vocabulary))
     found = tsquery_literal(query_terms(query, vocabulary), "").split(" | ")
     prefixes = [term[1:-3] for term in found if term.endswith("':*")]
-    return bool(indexed & set(query_terms(query, vocabulary))) or any(t.startswith(p) for p in prefixes for t in indexed)
+    return bool(indexed & set(query_terms(query, vocabulary))) or any(
+        t.startswith(p) for p in prefixes for t in indexed
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,9 @@ def test_a_long_term_is_bounded_and_still_meets_its_equal_only() -> None:
 
 
 def test_normalising_leaves_identifiers_paths_urls_and_other_words_alone() -> None:
-    kept = "k8s-prod, /etc/k8s/x, https://k8s.io/repo,config k8s.io my_config config.py K8sOperator 10:k8s:x configuration"
+    kept = (
+        "k8s-prod, /etc/k8s/x, https://k8s.io/repo,config k8s.io my_config config.py K8sOperator 10:k8s:x configuration"
+    )
     assert SHIPPED.normalise(kept) == kept
     assert SHIPPED.normalise("K8S, (repo) 用k8s部署；资料库。") == "kubernetes, (repository) 用kubernetes部署；数据库。"
     assert SHIPPED.normalise("an env\n var") == "an environment variable"
@@ -129,7 +134,25 @@ def test_an_empty_file_switches_normalisation_off(tmp_path: Path) -> None:
 
 
 WORDS = st.sampled_from(
-    ["k8s", "repo", "env", "var", "vars", "资料库", "config", "a", " ", "-", ".", "/", "://", "LLM", "，", "\n", "mongo"]
+    [
+        "k8s",
+        "repo",
+        "env",
+        "var",
+        "vars",
+        "资料库",
+        "config",
+        "a",
+        " ",
+        "-",
+        ".",
+        "/",
+        "://",
+        "LLM",
+        "，",
+        "\n",
+        "mongo",
+    ]
 )
 
 
@@ -199,7 +222,9 @@ def _hostile_texts() -> dict[str, str]:
     return {
         "random han": "".join(chr(dice.randint(0x4E00, 0x9FFF)) for _ in range(CONTENT_BYTES // 3)),
         "random words": " ".join(f"{dice.getrandbits(32):x}" for _ in range(CONTENT_BYTES // 9)),
-        "random compounds": " ".join(f"{dice.getrandbits(16):x}_{dice.getrandbits(16):x}" for _ in range(CONTENT_BYTES // 10)),
+        "random compounds": " ".join(
+            f"{dice.getrandbits(16):x}_{dice.getrandbits(16):x}" for _ in range(CONTENT_BYTES // 10)
+        ),
         "astral han": "".join(chr(dice.randint(0x20000, 0x2A000)) for _ in range(CONTENT_BYTES // 4)),
         "expanding": "\ufdfa" * (CONTENT_BYTES // 3),
         **{

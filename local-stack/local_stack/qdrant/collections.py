@@ -85,7 +85,9 @@ class Collections:
         folders = {path.name for path in (self._storage / "shards").iterdir()}
         if not self._catalog.exists():
             if folders:
-                raise RuntimeError(f"{self._catalog} is missing while there are shards: restore it, or empty {self._storage}")
+                raise RuntimeError(
+                    f"{self._catalog} is missing while there are shards: restore it, or empty {self._storage}"
+                )
             self._save()
             return
         catalog = json.loads(self._catalog.read_text("utf-8"))

@@ -57,7 +57,12 @@ class Fields:
         found = self.take(name)
         if found is None:
             return None
-        if isinstance(found, bool) or not isinstance(found, int) or found < least or (most is not None and found > most):
+        if (
+            isinstance(found, bool)
+            or not isinstance(found, int)
+            or found < least
+            or (most is not None and found > most)
+        ):
             upper = "" if most is None else f" to {most}"
             raise BadRequest(f"{self.where}.{name} must be an integer from {least}{upper}")
         return found

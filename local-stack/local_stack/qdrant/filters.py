@@ -180,6 +180,8 @@ def _range(value: object, where: str) -> edge.RangeType:
 
 def _values_count(value: object, where: str) -> edge.ValuesCount:
     fields = Fields(value, where)
-    found = edge.ValuesCount(lt=fields.whole("lt"), gt=fields.whole("gt"), lte=fields.whole("lte"), gte=fields.whole("gte"))
+    found = edge.ValuesCount(
+        lt=fields.whole("lt"), gt=fields.whole("gt"), lte=fields.whole("lte"), gte=fields.whole("gte")
+    )
     fields.done()
     return found

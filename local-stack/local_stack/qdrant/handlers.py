@@ -69,7 +69,8 @@ async def collection_info(call: Call) -> Json:
         "segments_count": info.segments_count,
         "config": config_out(collection.config),
         "payload_schema": {
-            key: {"data_type": type_name(found.data_type), "points": found.points} for key, found in info.payload_schema.items()
+            key: {"data_type": type_name(found.data_type), "points": found.points}
+            for key, found in info.payload_schema.items()
         },
     }
 
@@ -119,7 +120,9 @@ async def list_aliases(call: Call) -> Json:
 
 async def create_index(call: Call) -> Json:
     body = call.fields()
-    operation = edge.UpdateOperation.create_field_index(body.need_text("field_name"), index_schema(body.need("field_schema")))
+    operation = edge.UpdateOperation.create_field_index(
+        body.need_text("field_name"), index_schema(body.need("field_schema"))
+    )
     body.done()
     return call.updated(call.collection.update(operation))
 

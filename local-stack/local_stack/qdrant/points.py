@@ -47,7 +47,9 @@ def _rows(vectors: object, rows: int) -> list[Any]:
 
 def _point(value: object, names: VectorNames) -> edge.Point:
     fields = Fields(value, "point")
-    found = edge.Point(point_id(fields.need("id")), vectors_of(fields.need("vector"), names), _payload(fields.take("payload")))
+    found = edge.Point(
+        point_id(fields.need("id")), vectors_of(fields.need("vector"), names), _payload(fields.take("payload"))
+    )
     fields.done()
     return found
 

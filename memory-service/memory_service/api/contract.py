@@ -86,7 +86,9 @@ def _decode_path(request: Request) -> None:
 
 def _check_query(request: Request, allowed: frozenset[str]) -> None:
     errors = []
-    for name, value in parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="surrogateescape"):
+    for name, value in parse_qsl(
+        request.scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="surrogateescape"
+    ):
         if name not in allowed:
             errors.append(FieldError(name[:200], "is not a parameter of this request"))
         elif (problem := text_problem(value)) is not None:

@@ -14,7 +14,9 @@ router = APIRouter(prefix="/v1/users", route_class=ContractRoute, tags=["users"]
 
 
 @router.delete("/{user_id}")
-async def erase(request: Request, user_id: Annotated[Identifier, Path()], services: Services, caller: Writer) -> Response:
+async def erase(
+    request: Request, user_id: Annotated[Identifier, Path()], services: Services, caller: Writer
+) -> Response:
     """Erase everything of a user.  Admins may erase anyone; a user-bound writer its own user."""
     require_user(caller, user_id)
     if caller.user_id is None:

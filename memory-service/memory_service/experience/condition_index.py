@@ -40,9 +40,19 @@ from memory_service.experience.matching import Evaluator, Match, Operand
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The earlier a triple is looked at, the more candidates it should refuse and the less it may cost.
-SELECTIVE_FIRST = {operator: rank for rank, operators in enumerate((
-    ("eq", "in"), ("starts_with",), ORDERED, ("ne", "nin", "exists"), ("contains", "not_contains", "matches"),
-)) for operator in operators}
+SELECTIVE_FIRST = {
+    operator: rank
+    for rank, operators in enumerate(
+        (
+            ("eq", "in"),
+            ("starts_with",),
+            ORDERED,
+            ("ne", "nin", "exists"),
+            ("contains", "not_contains", "matches"),
+        )
+    )
+    for operator in operators
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,26 @@ def parsed(*triples: dict[str, Any]) -> tuple[Condition, ...]:
 
 # A small world, so that random triples and random states often meet.
 FIELDS = ("a", "b", "a.b", "c", "c.d", "c.d.0", "list", "list.0", "list.1.x")
-TEXTS = ("x", "xy", "xyz", "10", "true", "", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00+01:00", "2026-06-01T00:00:00Z", "é中")
+TEXTS = (
+    "x",
+    "xy",
+    "xyz",
+    "10",
+    "true",
+    "",
+    "2026-01-01T00:00:00Z",
+    "2026-01-01T01:00:00+01:00",
+    "2026-06-01T00:00:00Z",
+    "é中",
+)
 SCALARS = st.one_of(
     st.sampled_from(TEXTS), st.integers(-2, 3), st.sampled_from((0.5, 1.0, -0.0, 2.5, 2.0**53)), st.booleans()
 )
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(("b", "d", "x", "0")), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(("b", "d", "x", "0")), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 STATE_VALUES = VALUES | st.none() | st.lists(VALUES | st.none(), max_size=3)

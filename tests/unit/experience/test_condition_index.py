@@ -63,7 +63,9 @@ def search(entries: list[Entry], state: dict[str, Any], **arguments: Any) -> Hit
 
 @settings(max_examples=150)
 @given(ENTRY_LISTS, st.lists(STATES, min_size=1, max_size=4))
-def test_the_index_finds_what_evaluating_every_experience_finds(entries: list[Entry], states: list[dict[str, Any]]) -> None:
+def test_the_index_finds_what_evaluating_every_experience_finds(
+    entries: list[Entry], states: list[dict[str, Any]]
+) -> None:
     index = ConditionIndex(Evaluator(LIMITS), entries)
     for state in states:
         hits, expected = index.search(state, exact_max=ALL, partial_max=ALL), naive(entries, state)
@@ -73,7 +75,9 @@ def test_the_index_finds_what_evaluating_every_experience_finds(entries: list[En
 
 @settings(max_examples=60)
 @given(ENTRY_LISTS, STATES)
-def test_it_finds_the_same_when_state_values_are_too_large_to_compare(entries: list[Entry], state: dict[str, Any]) -> None:
+def test_it_finds_the_same_when_state_values_are_too_large_to_compare(
+    entries: list[Entry], state: dict[str, Any]
+) -> None:
     tight = limits(state_nodes_max=2, state_text_chars_max=2, pattern_text_chars_max=2, state_depth_max=2)
     hits = ConditionIndex(Evaluator(tight), entries).search(state, exact_max=ALL, partial_max=ALL)
     assert everything(hits) == naive(entries, state, tight)
@@ -81,7 +85,9 @@ def test_it_finds_the_same_when_state_values_are_too_large_to_compare(entries: l
 
 @settings(max_examples=150)
 @given(ENTRY_LISTS, STATES, st.integers(0, 5), st.integers(0, 5), st.sampled_from((None, 0.4, 0.6)))
-def test_limits_keep_the_best(entries: list[Entry], state: dict[str, Any], exact: int, partial: int, least: float | None) -> None:
+def test_limits_keep_the_best(
+    entries: list[Entry], state: dict[str, Any], exact: int, partial: int, least: float | None
+) -> None:
     strong = [one for one in entries if least is None or one.strength >= least]
     expected = naive(strong, state)
     hits = search(entries, state, exact_max=exact, partial_max=partial, strength_min=least)
@@ -142,7 +148,9 @@ TestChangingIndex = ChangingIndex.TestCase
 
 
 def test_a_hit_tells_which_triples_matched_and_which_are_missing() -> None:
-    hits = search([entry(1, triple("tool", "eq", "bash"), triple("args.path", "starts_with", "/etc"))], {"tool": "bash"})
+    hits = search(
+        [entry(1, triple("tool", "eq", "bash"), triple("args.path", "starts_with", "/etc"))], {"tool": "bash"}
+    )
     (hit,) = hits.partial
     assert [c.field for c in hit.match.matched] == ["tool"]
     assert [c.field for c in hit.match.missing] == ["args.path"]
@@ -173,7 +181,14 @@ def test_an_empty_index_finds_nothing() -> None:
 def test_removing_everything_leaves_no_field_behind() -> None:
     index = ConditionIndex(Evaluator(LIMITS))
     for number in range(1, 500):
-        index.add(entry(number, triple(f"f{number}.x", "eq", number), triple(f"g{number}", "gt", number), triple("h", "exists", True)))
+        index.add(
+            entry(
+                number,
+                triple(f"f{number}.x", "eq", number),
+                triple(f"g{number}", "gt", number),
+                triple("h", "exists", True),
+            )
+        )
     for number in range(1, 500):
         assert index.remove(UUID(int=number))
     assert len(index) == 0
@@ -186,7 +201,9 @@ def test_removing_everything_leaves_no_field_behind() -> None:
 def test_a_pattern_is_only_run_for_experiences_that_nothing_cheaper_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator, ran = Evaluator(LIMITS), []
     holds = evaluator.holds
-    monkeypatch.setattr(evaluator, "holds", lambda condition, operand: ran.append(condition.operator) or holds(condition, operand))
+    monkeypatch.setattr(
+        evaluator, "holds", lambda condition, operand: ran.append(condition.operator) or holds(condition, operand)
+    )
     entries = [entry(n + 1, triple("tool", "eq", f"t{n}"), triple("error", "matches", f"code {n}")) for n in range(100)]
     hits = ConditionIndex(evaluator, entries).search({"tool": "t7", "error": "code 7"}, exact_max=5, partial_max=5)
     assert [hit.id.int for hit in hits.exact] == [8]
@@ -198,5 +215,9 @@ def test_a_huge_or_deep_state_is_searched_without_reading_it_all() -> None:
     for _ in range(5000):
         deep = {"x": deep}
     state = {"tool": "bash", "deep": deep, "list": list(range(200_000)), **{f"k{n}": n for n in range(20_000)}}
-    entries = [entry(1, triple()), entry(2, triple("list", "contains", 5)), entry(3, triple("deep.x.x", "exists", True))]
+    entries = [
+        entry(1, triple()),
+        entry(2, triple("list", "contains", 5)),
+        entry(3, triple("deep.x.x", "exists", True)),
+    ]
     assert {hit.id.int for hit in search(entries, state).exact} == {1, 2, 3}

@@ -87,7 +87,10 @@ def test_a_bad_triple_is_refused_and_named_by_its_place(bad: Any, place: str) ->
 
 
 def test_every_bad_triple_is_named() -> None:
-    assert refused([triple(operator="?"), triple(value=None), triple()]) == ["conditions.0.operator", "conditions.1.value"]
+    assert refused([triple(operator="?"), triple(value=None), triple()]) == [
+        "conditions.0.operator",
+        "conditions.1.value",
+    ]
 
 
 def test_the_order_of_triples_does_not_matter() -> None:
@@ -124,7 +127,10 @@ def test_another_spelling_is_the_same_condition(one: dict[str, Any], other: dict
         (triple(value=[1, 2]), triple(value=[2, 1])),
         (triple(value="Bash"), triple(value="bash")),
         (triple(operator="in", value=[1]), triple(operator="in", value=[True])),
-        (triple(operator="contains", value="2026-01-01T01:00:00+01:00"), triple(operator="contains", value="2026-01-01T00:00:00Z")),
+        (
+            triple(operator="contains", value="2026-01-01T01:00:00+01:00"),
+            triple(operator="contains", value="2026-01-01T00:00:00Z"),
+        ),
         (triple("a.b"), triple("a")),
         (triple("exists", "exists", True), triple("exists", "exists", False)),
     ],
@@ -148,7 +154,10 @@ def test_the_hash_covers_tenant_user_and_task_type() -> None:
 
 
 def test_the_hash_stays_what_stored_rows_have() -> None:
-    assert hashed(triple("a", "eq", 1), task_type="code").hex() == "5a7136e60aa884ab43f76bca5d3682c9812e5a380b77bc88febc6062a0629ec8"
+    assert (
+        hashed(triple("a", "eq", 1), task_type="code").hex()
+        == "5a7136e60aa884ab43f76bca5d3682c9812e5a380b77bc88febc6062a0629ec8"
+    )
 
 
 @given(TRIPLE_LISTS, st.randoms())

@@ -102,12 +102,15 @@ def test_a_change_books_what_has_faded_before_it_moves() -> None:
 
 
 EVENTS = st.lists(
-    st.tuples(st.sampled_from(("success", "failure", "reinforced", "given")), st.floats(0, 1), st.integers(-5, 400)), max_size=40
+    st.tuples(st.sampled_from(("success", "failure", "reinforced", "given")), st.floats(0, 1), st.integers(-5, 400)),
+    max_size=40,
 )
 
 
 @given(st.floats(0, 1), EVENTS, st.integers(2, 12))
-def test_the_ledger_adds_up_stays_ordered_and_bounded(first: float, events: list[tuple[str, float, int]], most: int) -> None:
+def test_the_ledger_adds_up_stays_ordered_and_bounded(
+    first: float, events: list[tuple[str, float, int]], most: int
+) -> None:
     settings = CONFIDENCE.model_copy(update={"ledger_entries_max": most})
     current, now = start(first), NOW
     for what, value, days in events:
@@ -169,7 +172,9 @@ def test_a_confident_lesson_that_has_faded_loses_to_a_fresh_one() -> None:
 
 
 @given(*[st.tuples(st.integers(1, 9), st.sampled_from((0.5, 0.8)), st.integers(0, 2))] * 2)
-def test_the_winner_does_not_depend_on_who_asks_first(one: tuple[int, float, int], other: tuple[int, float, int]) -> None:
+def test_the_winner_does_not_depend_on_who_asks_first(
+    one: tuple[int, float, int], other: tuple[int, float, int]
+) -> None:
     a, b = (contender(n, v, created_at=NOW + d * DAY) for n, v, d in (one, other))
     assert c.winner(a, b, NOW, CONFIDENCE) == c.winner(b, a, NOW, CONFIDENCE) or a.id == b.id
 

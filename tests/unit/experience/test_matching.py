@@ -157,7 +157,9 @@ def test_nothing_matches_when_one_is_false_or_all_are_unknown() -> None:
 
 
 @given(TRIPLE_LISTS, STATES)
-def test_negations_answer_the_opposite_and_are_unknown_together(triples: list[dict[str, Any]], state: dict[str, Any]) -> None:
+def test_negations_answer_the_opposite_and_are_unknown_together(
+    triples: list[dict[str, Any]], state: dict[str, Any]
+) -> None:
     opposite = {"eq": "ne", "in": "nin", "contains": "not_contains"}
     for one in triples:
         if one["operator"] in opposite:

@@ -8,8 +8,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-from local_stack.console import Follower, Screen, curl, worth_showing
 from rich.console import Console
+
+from local_stack.console import Follower, Screen, curl, worth_showing
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from local_stack.errors import AlreadyRunning, StackError
 from local_stack.home import is_locked, locked, open_home, read_json, write_private
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from memory_service.errors import SetupRefused
 from memory_service.write.duplicates import content_hash, load_contrasts, normalise_text, same_meaning
-
 from tests.unit.write.factories import CONFIG, labelled, shipped_contrasts
 
 CLOSE, THRESHOLD = 0.99, 0.95

@@ -1,9 +1,9 @@
 """Does a text land in the memory where a person would look for it?"""
 
 import pytest
+
 from memory_service.write.routing import route, semantic_category
 from memory_service.write.summarise import Summary, summarise
-
 from tests.unit.write.factories import shipped_rules
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from memory_service.errors import SetupRefused
 from memory_service.write.rules import load_summary_rules
 from memory_service.write.summarise import Summary, summarise
-
 from tests.unit.write.factories import CONFIG, labelled, shipped_rules
 
 LOW_BELOW, HIGH_FROM = 0.4, 0.7
@@ -106,7 +106,27 @@ def test_the_same_text_always_gets_the_same_summary() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["a", "A ", "1,111", "/a", "a@", "a.", "'", '"a', "不", "一", "Error: ", "a_", "a1f", "1.1", "C:\\", "“", "\ufdfa", "we will "]
+    "piece",
+    [
+        "a",
+        "A ",
+        "1,111",
+        "/a",
+        "a@",
+        "a.",
+        "'",
+        '"a',
+        "不",
+        "一",
+        "Error: ",
+        "a_",
+        "a1f",
+        "1.1",
+        "C:\\",
+        "“",
+        "\ufdfa",
+        "we will ",
+    ],
 )
 def test_a_hostile_256_kib_text_is_read_in_bounded_time(piece: str) -> None:
     content = piece * (CONTENT_CHARS // len(piece.encode()))
