@@ -1,9 +1,8 @@
 """Is every request either understood whole or refused? The parts of the translation that need no running process."""
 
-from __future__ from contextlib import suppress
-import annotations
+from __future__ import annotations
 
-import contextlib
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
