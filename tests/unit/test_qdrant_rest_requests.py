@@ -47,7 +47,7 @@ def test_no_body_however_malformed_gets_past_as_a_crash(value: object) -> None:
         lambda: configuration(Fields(value, "body")),
         lambda: index_schema(value),
     ):
-        with contextlib.suppress(ApiError, ValueError, TypeError, OverflowError):
+        with suppress(ApiError, ValueError, TypeError, OverflowError):
             read()
 
 
