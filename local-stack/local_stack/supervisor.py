@@ -205,7 +205,7 @@ class Supervisor:
         authorised = bool(os.environ.get("HINDSIGHT_API_KEY"))
         pgpass, port = self._home.run / "pgpass", self._home.ports()["postgres"]
         login = [postgres.psql(), "-h", _HOST, "-p", str(port), "-U", postgres.USER, postgres.DATABASE]
-        rows = [("service", service), ("panel", f"{service}/panel")]
+        rows = [("service", service)]
         if self._options.gateway:
             rows.append(("gateway", f"http://{_HOST}:{self._options.gateway_port}/mcp"))
         rows.append(("psql", f"PGPASSFILE={shlex.quote(str(pgpass))} {shlex.join(login)}"))

@@ -117,6 +117,7 @@ def main() -> None:
         extra = point.load()
         app.registered_commands.extend(extra.registered_commands)
         app.registered_groups.extend(extra.registered_groups)
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # its retries; the command says once what is down
     try:
         app()
     except (SetupRefused, HindsightError) as error:

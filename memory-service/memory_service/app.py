@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from memory_service.api import memories, operations, search, users, working
+from memory_service.api import experiences, memories, operations, search, users, working
 from memory_service.api.contract import install_openapi
 from memory_service.api.middleware import LoopbackHosts, RequestLog
 from memory_service.api.problems import install
@@ -46,10 +46,13 @@ def create_app(settings: Settings, **overrides: Any) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        redirect_slashes=False,
     )
     app.state.refused = None
     install(app)
-    for router in (search.router, memories.router, working.router, users.router, operations.router):
+    for router in (
+        search.router, memories.router, experiences.router, working.router, users.router, operations.router,
+    ):  # fmt: skip
         app.include_router(router)
     install_openapi(app)
     app.add_middleware(LoopbackHosts, keys_required=lambda: app.state.runtime.access.required())

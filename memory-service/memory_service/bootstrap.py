@@ -12,6 +12,16 @@ from redis.asyncio import Redis
 
 from memory_service.access import Access
 from memory_service.domain import Clock, Json, Memory, utc_now
+from memory_service.experience.active import ActiveLessons
+from memory_service.experience.advice import Advice
+from memory_service.experience.conditions_settings import ConditionLimits
+from memory_service.experience.confidence_settings import ConfidenceSettings
+from memory_service.experience.distill_rules import load_distill_rules
+from memory_service.experience.review_rules import load_review_rules
+from memory_service.experience.semantic import SemanticLessons
+from memory_service.experience.service import Experiences
+from memory_service.experience.settings import ExperienceNumbers
+from memory_service.experience.store import LessonRules
 from memory_service.jobs.relay import Relay
 from memory_service.jobs.retrieval_log import RetrievalLog
 from memory_service.lifecycle.erasure import Erasure
@@ -32,7 +42,7 @@ from memory_service.shapes import memory_json
 from memory_service.stores.postgres.pool import Postgres
 from memory_service.stores.qdrant import VectorIndex
 from memory_service.stores.redis import WorkingStore, open_redis
-from memory_service.vocabulary import load_vocabulary
+from memory_service.vocabulary import Vocabulary, load_vocabulary
 from memory_service.working.service import WorkingMemory
 from memory_service.working.settings import Working
 from memory_service.write.contrasts import load_contrasts
@@ -60,6 +70,7 @@ class Runtime:
     reader: MemoryReader
     recall: Recall
     working: WorkingMemory
+    experiences: Experiences
     erasure: Erasure
     relay: Relay
     retrieval_log: RetrievalLog
@@ -117,6 +128,7 @@ async def open_runtime(
         lanes = Lanes(postgres, index, embedder, vocabulary, numbers.search, numbers.rank)
         similar = SimilarMemories(postgres, index, embedder, vocabulary, contrasts, numbers.write, clock)
         curve = calibration_of(numbers, embedder.fingerprint.model)
+        experiences = _experiences(settings, numbers, vocabulary, clock, postgres, index, embedder, relay.nudge)
         yield Runtime(
             settings=settings,
             tunables=numbers,
@@ -126,10 +138,13 @@ async def open_runtime(
             index=index,
             embedder=embedder,
             access=Access(postgres, numbers.limits, clock),
-            writer=MemoryWriter(postgres, similar, vocabulary, rules, numbers, clock, relay.nudge, reading),
+            writer=MemoryWriter(
+                postgres, similar, vocabulary, rules, numbers, clock, relay.nudge, relay.apply_now, reading
+            ),
             reader=MemoryReader(postgres, clock, numbers.heat),
             recall=Recall(postgres, lanes, curve, numbers, clock, retrieval_log.note),
             working=working,
+            experiences=experiences,
             erasure=Erasure(postgres, working, relay.nudge),
             relay=relay,
             retrieval_log=retrieval_log,
@@ -145,6 +160,31 @@ def embedding_tunables(numbers: Tunables) -> EmbeddingTunables:
 def calibration_of(numbers: Tunables, model: str) -> Calibration:
     """The curve of this model, or the default one."""
     return numbers.calibration.get(model) or numbers.calibration["default"]
+
+
+def _experiences(
+    settings: Settings,
+    numbers: Tunables,
+    vocabulary: Vocabulary,
+    clock: Clock,
+    postgres: Postgres,
+    index: VectorIndex,
+    embedder: Embedder,
+    nudge: Callable[[], None],
+) -> Experiences:
+    rules = LessonRules(
+        numbers.section("experience", ExperienceNumbers),
+        numbers.section("experience_conditions", ConditionLimits),
+        numbers.section("experience_confidence", ConfidenceSettings),
+        vocabulary,
+    )
+    curve, deadline_s = calibration_of(numbers, embedder.fingerprint.model), numbers.search.lane_deadline_s
+    active = ActiveLessons(postgres, rules.numbers, rules.limits, rules.confidence)
+    meant = SemanticLessons(postgres, index, embedder, vocabulary, rules.numbers, numbers.rank, curve, deadline_s)
+    folder = settings.config_folder
+    distilling = load_distill_rules(folder / "distill.toml", load_review_rules(folder / "review.toml"), vocabulary)
+    advice = Advice(postgres, active, meant, rules, numbers.rank)
+    return Experiences(postgres, advice, meant, rules, distilling, clock, nudge)
 
 
 def _language(settings: Settings, numbers: Tunables, stack: AsyncExitStack) -> ChatModel | None:

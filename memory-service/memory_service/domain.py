@@ -16,6 +16,8 @@ KindChoice = Literal["auto", "episodic", "semantic"]
 Outcome = Literal["success", "failure", "detour"]
 State = Literal["active", "cold", "superseded", "compressed"]
 IndexState = Literal["pending", "indexed", "failed"]
+ExperienceStatus = Literal["active", "superseded", "retired"]
+ExperienceOrigin = Literal["success", "failure", "detour", "feedback", "insight"]
 Role = Literal["reader", "writer", "admin"]
 Lane = Literal["vector", "keyword", "structured", "recent"]
 Json = dict[str, Any]
@@ -107,6 +109,39 @@ class Memory:
 
     def expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """One conditional lesson.  `conditions` are normalised triples {field, operator, value}; the ledger's entries are
+    {at: RFC 3339, cause, delta}, oldest first; `source_steps` are numbers from 0 of the run it was learned from.
+    """
+
+    id: UUID
+    tenant: str
+    user_id: str
+    conditions: tuple[Json, ...]
+    condition_hash: bytes
+    action: str
+    origin: ExperienceOrigin
+    confidence: float
+    confidence_ledger: tuple[Json, ...]
+    created_at: datetime
+    updated_at: datetime
+    agent_id: str | None = None
+    task_type: str | None = None
+    avoid: str | None = None
+    rationale: str | None = None
+    tags: tuple[str, ...] = ()
+    source_memory_ids: tuple[UUID, ...] = ()
+    source_steps: tuple[int, ...] = ()
+    rule: str | None = None
+    status: ExperienceStatus = "active"
+    superseded_by: UUID | None = None
+    use_count: int = 0
+    success_count: int = 0
+    failure_count: int = 0
+    version: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,3 +30,4 @@ def configure(level: str) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for noisy in ("httpx", "httpcore", "uvicorn.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("psycopg.pool").setLevel(logging.WARNING)

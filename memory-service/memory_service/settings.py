@@ -71,6 +71,7 @@ class Rank(Section):
     relevance_weight: float
     freshness_weight: float
     freshness_days: float
+    freshness_days_semantic: float
     vector_weight: float
     keyword_weight: float
     structured_relevance: float
@@ -115,6 +116,7 @@ class Relay(Section):
     backoff_s_max: float
     upsert_points_max: int
     inline_chars_max: int
+    embed_slice_chars: int
 
 
 class Retrievals(Section):

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from memory_service.domain import Json, Memory
+from memory_service.domain import Experience, Json, Memory
 
 OPTIONS = orjson.OPT_UTC_Z
 
@@ -55,6 +55,37 @@ def memory_json(memory: Memory, model: str | None = None, heat: float | None = N
         "access_count": memory.access_count,
         "index": {"state": memory.index_state, "model": model},
     }
+
+
+def experience_json(experience: Experience, effective_confidence: float | None = None) -> Json:
+    """The experience object of API.md.  `effective_confidence` is the confidence faded to now."""
+    shown = {
+        "id": str(experience.id),
+        "user_id": experience.user_id,
+        "agent_id": experience.agent_id,
+        "task_type": experience.task_type,
+        "conditions": list(experience.conditions),
+        "action": experience.action,
+        "avoid": experience.avoid,
+        "rationale": experience.rationale,
+        "origin": experience.origin,
+        "confidence": experience.confidence,
+        "confidence_ledger": list(experience.confidence_ledger),
+        "tags": list(experience.tags),
+        "source_memory_ids": [str(i) for i in experience.source_memory_ids],
+        "source_steps": list(experience.source_steps),
+        "rule": experience.rule,
+        "status": experience.status,
+        "superseded_by": str(experience.superseded_by) if experience.superseded_by else None,
+        "use_count": experience.use_count,
+        "success_count": experience.success_count,
+        "failure_count": experience.failure_count,
+        "version": experience.version,
+        "condition_hash": experience.condition_hash.hex(),
+        "created_at": _time(experience.created_at),
+        "updated_at": _time(experience.updated_at),
+    }
+    return shown if effective_confidence is None else {**shown, "effective_confidence": round(effective_confidence, 6)}
 
 
 def _time(moment: Any) -> str | None:

@@ -99,7 +99,16 @@ async def exchange(client: Client) -> list[str]:
     return sorted(tool.name for tool in listed.tools)
 
 
-TOOLS = ["memory_delete", "memory_search", "memory_update", "memory_write", "search_episodic_memory", "task_note"]
+TOOLS = [
+    "memory_delete",
+    "memory_distill",
+    "memory_query",
+    "memory_search",
+    "memory_update",
+    "memory_write",
+    "search_episodic_memory",
+    "task_note",
+]
 
 
 async def test_an_mcp_client_over_http_writes_searches_and_takes_notes(stack: Stack) -> None:

@@ -21,6 +21,8 @@ LISTED = [
     "memory_update",
     "memory_delete",
     "task_note",
+    "memory_query",
+    "memory_distill",
 ]
 # API.md, "MCP tools": names and defaults; "!" marks what has no default and no question mark there.
 CONTRACT = {

@@ -233,7 +233,7 @@ async def test_task_advice_and_finish_map_every_argument(full_gateway_url: str, 
 async def test_unlisted_tools_cannot_be_called(gateway: GatewayProcess, service: StandIn) -> None:
     async with http_client(gateway.url) as client:
         with pytest.raises(Exception, match="There is no such tool"):
-            await client.call_tool("memory_query", {})
+            await client.call_tool("task_advice", {"task_id": "t", "tool": "rm"})
 
 
 async def test_resources_read_the_service(full_gateway_url: str, service: StandIn) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,9 +24,12 @@ from memory_service.__main__ import app as commands
 from memory_service.errors import SetupRefused
 
 SECRET = "the-kraken-sleeps"
+TOLD = {"field": "sea", "operator": "eq", "value": SECRET}
 OPEN = {("GET", "/health"), ("GET", "/ready")}
 WRITES = {("POST", "/v1/memories"), ("POST", "/v1/memories/batch"), ("PATCH", "/v1/memories/{memory_id}"), ("DELETE", "/v1/memories/{memory_id}"), ("DELETE", "/v1/users/{user_id}"),
-          ("PUT", "/v1/working-memory/{task_id}"), ("PATCH", "/v1/working-memory/{task_id}"), ("DELETE", "/v1/working-memory/{task_id}"), ("POST", "/v1/working-memory/{task_id}/steps")}  # fmt: skip
+          ("PUT", "/v1/working-memory/{task_id}"), ("PATCH", "/v1/working-memory/{task_id}"), ("DELETE", "/v1/working-memory/{task_id}"), ("POST", "/v1/working-memory/{task_id}/steps"),
+          ("POST", "/v1/experiences"), ("POST", "/v1/experiences/distill"), ("PATCH", "/v1/experiences/{experience_id}"), ("DELETE", "/v1/experiences/{experience_id}"), ("POST", "/v1/experiences/{experience_id}/feedback")}  # fmt: skip
+BY_ID = ("{memory_id}", "{experience_id}")
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Victim:
     user: str
     memory_id: str
     task_id: str
+    experience_id: str
 
     def request(self, method: str, path: str) -> dict[str, Any]:
         """The request that a nosy caller would send to this route; KeyError for a route that this table does not know yet."""
@@ -48,10 +53,17 @@ class Victim:
             ("PUT", "/v1/working-memory/{task_id}"): {"json": {**own, "task_goal": "by a stranger"}}, ("PATCH", "/v1/working-memory/{task_id}"): {"json": {**own, "done_items": ["by a stranger"]}},
             ("POST", "/v1/working-memory/{task_id}/steps"): {"json": {**own, "tool": "t", "status": "error"}}, ("GET", "/v1/working-memory/{task_id}"): in_query,
             ("DELETE", "/v1/working-memory/{task_id}"): in_query, ("GET", "/v1/working-memory/{task_id}/context"): in_query, ("GET", "/v1/stats"): in_query,
+            ("POST", "/v1/experiences"): {"json": {**own, "conditions": [{**TOLD, "value": "calm"}], "action": "by a stranger", "source_memory_ids": [self.memory_id]}},
+            ("POST", "/v1/experiences/distill"): {"json": {**own, "trajectory": {"goal": "by a stranger", "outcome": "failure", "steps": [{"tool": "kraken", "status": "error", "error": "asleep"}]}}},
+            ("POST", "/v1/experiences/query"): {"json": {**own, "state": {"sea": SECRET}, "conditions": [TOLD], "semantic_query": "sleeps", "limit": 100}},
+            ("GET", "/v1/experiences"): {"params": {**own, "include_shared": "true"}}, ("GET", "/v1/experiences/{experience_id}"): {}, ("DELETE", "/v1/experiences/{experience_id}"): {},
+            ("PATCH", "/v1/experiences/{experience_id}"): {"json": {"action": "changed by a stranger"}}, ("POST", "/v1/experiences/{experience_id}/feedback"): {"json": {"outcome": "failure"}},
+            ("GET", "/v1/experiences/{experience_id}/history"): {}, ("GET", "/v1/experiences/{experience_id}/test-case"): {},
             ("GET", "/health"): {}, ("GET", "/ready"): {}, ("GET", "/metrics"): {}, ("GET", "/v1/keys/self"): {},
         }  # fmt: skip
         filled = (
             path.replace("{memory_id}", self.memory_id)
+            .replace("{experience_id}", self.experience_id)
             .replace("{user_id}", quote(self.user, safe=""))
             .replace("{task_id}", quote(self.task_id, safe=""))
         )
@@ -67,7 +79,11 @@ async def new_victim(world: World, client: httpx.AsyncClient) -> Victim:
         f"/v1/working-memory/{task}", json={"user_id": user, "task_goal": SECRET, "constraints": [SECRET]}
     )
     assert stored.status_code == 200
-    return Victim(user, memory["id"], task)
+    lesson = await client.post(
+        "/v1/experiences", json={"user_id": user, "conditions": [TOLD], "action": f"{SECRET}, so whisper"}
+    )
+    assert lesson.status_code == 201
+    return Victim(user, memory["id"], task, lesson.json()["experience"]["id"])
 
 
 async def state_of(world: World, victim: Victim, client: httpx.AsyncClient) -> Any:
@@ -76,8 +92,12 @@ async def state_of(world: World, victim: Victim, client: httpx.AsyncClient) -> A
         "SELECT tenant, version, content, category, metadata, access_count FROM memory WHERE user_id = %s AND tenant = 'victims'",
         victim.user,
     )
+    lessons = await world.sql(
+        "SELECT id, version, action, confidence, status FROM experience WHERE user_id = %s AND tenant = 'victims'",
+        victim.user,
+    )
     working = (await client.get(f"/v1/working-memory/{victim.task_id}", params={"user_id": victim.user})).json()
-    return rows, {name: value for name, value in working.items() if name != "expires_at"}
+    return rows, lessons, {name: value for name, value in working.items() if name != "expires_at"}
 
 
 async def routes_of(client: httpx.AsyncClient) -> list[tuple[str, str]]:
@@ -104,13 +124,14 @@ async def test_another_tenants_ids_are_unknown_on_every_route(keyed: World, role
             answer = await thief.request(**victim.request(method, path))
             assert SECRET not in answer.text, (method, path)
             assert answer.status_code in (200, 201, 204, 403, 404, 422), (method, path, answer.text)
-            if "{memory_id}" in path:
-                unknown = await thief.request(**Victim(victim.user, str(uuid4()), "t").request(method, path))
+            if any(name in path for name in BY_ID):
+                nobody = Victim(victim.user, str(uuid4()), "t", str(uuid4()))
+                unknown = await thief.request(**nobody.request(method, path))
                 assert (answer.status_code, answer.text) == (unknown.status_code, unknown.text), (method, path)
                 assert answer.status_code == (403 if role == "reader" and method != "GET" else 404)
-        assert len(walked) >= 19
+        assert len(walked) >= 29
         assert await state_of(keyed, victim, owner) == before
-        assert len(before[0]) == 1
+        assert (len(before[0]), len(before[1])) == (1, 1)
 
 
 @pytest.mark.parametrize("role", ["reader", "writer", "admin"])
@@ -123,7 +144,7 @@ async def test_a_bound_key_touches_no_other_user_on_any_route(keyed: World, role
             assert SECRET not in answer.text, (method, path)
             if path == "/v1/memories/batch" and role != "reader":
                 assert answer.json()["results"][0]["error"]["status"] == 403
-            elif "{memory_id}" in path:
+            elif any(name in path for name in BY_ID):
                 assert answer.status_code == (403 if role == "reader" and method != "GET" else 404), (method, path)
             elif (method, path) not in OPEN and path not in ("/metrics", "/v1/keys/self"):
                 problem_of(answer, 403)
@@ -174,7 +195,7 @@ async def test_without_a_valid_key_every_route_but_the_open_ones_is_401(
     keyed: World, authorization: str | None
 ) -> None:
     headers = [] if authorization is None else [(b"Authorization", authorization.encode())]
-    somebody, shapes = Victim(new_user(), str(uuid4()), "t"), set()
+    somebody, shapes = Victim(new_user(), str(uuid4()), "t", str(uuid4())), set()
     async with keyed.with_key(await keyed.new_key("admin")) as admin:
         walked = await routes_of(admin)
     for method, path in [*walked, ("GET", "/openapi.json")]:
@@ -336,3 +357,12 @@ async def test_keys_are_shown_once_listed_without_themselves_and_revoked(backend
         )
         == 2
     )
+
+
+async def test_without_keys_a_foreign_page_can_not_write_through_a_visitors_browser(world: World, user: str) -> None:
+    body = {"user_id": user, "content": "planted", "infer": False}
+    for origin in ("http://evil.example", "https://localhost.evil.example", "null"):
+        headers = {"Origin": origin, "Content-Type": "text/plain"}
+        problem_of(await world.client.post("/v1/memories", content=json.dumps(body), headers=headers), 403)
+    own = await world.client.post("/v1/memories", json=body, headers={"Origin": "http://localhost:3000"})
+    assert own.status_code == 201

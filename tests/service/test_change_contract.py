@@ -206,3 +206,22 @@ async def points_of(world: World, value: str, field: str = "memory_id") -> int:
             json={"exact": True, "filter": {"must": [{"key": field, "match": {"value": value}}]}},
         )
     return int(answer.json()["result"]["count"])
+
+
+async def test_a_summary_that_a_person_wrote_survives_a_change_of_the_content(
+    client: httpx.AsyncClient, user: str
+) -> None:
+    kept = await write(client, user, "the first text", summary="my own sentence")
+    made = await write(client, user, "another first text")
+    for memory in (kept, made):
+        await client.patch(f"/v1/memories/{memory['id']}", json={"content": "the second text entirely"})
+    assert (await client.get(f"/v1/memories/{kept['id']}")).json()["summary"] == "my own sentence"
+    assert (await client.get(f"/v1/memories/{made['id']}")).json()["summary"] == "the second text entirely"
+
+
+async def test_an_erasure_heeds_if_match(client: httpx.AsyncClient, user: str) -> None:
+    memory = await write(client, user, "not to be erased by somebody who saw an older version")
+    await client.patch(f"/v1/memories/{memory['id']}", json={"tags": ["new"]})
+    address = f"/v1/memories/{memory['id']}"
+    problem_of(await client.delete(address, headers={"If-Match": "1"}), 409)
+    assert (await client.delete(address, headers={"If-Match": "2"})).status_code == 204

@@ -19,6 +19,9 @@ from memory_service.logs import JsonLines
 ROUTES = {
     ("POST", "/v1/memories"), ("GET", "/v1/memories"), ("POST", "/v1/memories/batch"), ("POST", "/v1/memories/search"),
     ("GET", "/v1/memories/{memory_id}"), ("PATCH", "/v1/memories/{memory_id}"), ("DELETE", "/v1/memories/{memory_id}"), ("DELETE", "/v1/users/{user_id}"),
+    ("POST", "/v1/experiences"), ("GET", "/v1/experiences"), ("POST", "/v1/experiences/distill"), ("POST", "/v1/experiences/query"),
+    ("GET", "/v1/experiences/{experience_id}"), ("PATCH", "/v1/experiences/{experience_id}"), ("DELETE", "/v1/experiences/{experience_id}"),
+    ("POST", "/v1/experiences/{experience_id}/feedback"), ("GET", "/v1/experiences/{experience_id}/history"), ("GET", "/v1/experiences/{experience_id}/test-case"),
     ("PUT", "/v1/working-memory/{task_id}"), ("GET", "/v1/working-memory/{task_id}"), ("PATCH", "/v1/working-memory/{task_id}"), ("DELETE", "/v1/working-memory/{task_id}"),
     ("POST", "/v1/working-memory/{task_id}/steps"), ("GET", "/v1/working-memory/{task_id}/context"),
     ("GET", "/health"), ("GET", "/ready"), ("GET", "/metrics"), ("GET", "/v1/stats"), ("GET", "/v1/keys/self"),
@@ -173,3 +176,8 @@ async def test_every_schema_that_the_openapi_page_names_is_there(client: httpx.A
         "user_id", "content", "kind", "summary", "event_type", "category", "tags", "entities", "tool_calls", "outcome", "importance", "occurred_at", "agent_id", "session_id",
         "task_id", "related_ids", "metadata", "expires_at", "infer",
     }  # fmt: skip
+
+
+async def test_head_answers_like_get_without_a_body(client: httpx.AsyncClient) -> None:
+    answer = await client.head("/health")
+    assert (answer.status_code, answer.content) == (200, b"")

@@ -266,3 +266,16 @@ async def test_an_erased_memory_takes_its_copies_in_working_memory_along(client:
         return [f["fact"] for f in state["confirmed_facts"]] == ["own fact"]
 
     await until(gone)
+
+
+async def test_a_write_that_waits_is_indexed_past_a_long_queue(backends: Backends) -> None:
+    async with serving(backends.new_settings()) as world:
+        user, other = new_user(), new_user("bulk")
+        await world.sql("UPDATE index_outbox SET available_at = now() + interval '1 hour'")
+        await write_many(world.client, other, [f"bulk line {n}" for n in range(500)])
+        answer = await world.client.post(
+            "/v1/memories",
+            params={"wait": "indexed"},
+            json={"user_id": user, "content": "somebody waits for this", "infer": False},
+        )
+        assert answer.json()["memory"]["index"]["state"] == "indexed"

@@ -335,3 +335,19 @@ async def test_a_search_is_logged_and_touches_what_it_returned(world: World, use
     assert read["access_count"] == 1
     assert read["last_accessed_at"] >= memory["created_at"]
     assert read["version"] == 1
+
+
+async def test_what_is_relevant_and_old_beats_what_is_fresh_and_beside_the_point(
+    client: httpx.AsyncClient, user: str
+) -> None:
+    old = "The garage door code is 8842."
+    await write(client, user, old, kind="semantic", occurred_at="2023-03-01T10:00:00Z")
+    for text in (
+        "Reviewed the garage invoice.",
+        "Had lunch with the team.",
+        "Watered the plants.",
+        "The door was painted.",
+    ):
+        await write(client, user, text, kind="episodic", wait=True)
+    answer = await client.post("/v1/memories/search", json={"user_id": user, "query": "what is the garage door code?"})
+    assert answer.json()["results"][0]["content"] == old

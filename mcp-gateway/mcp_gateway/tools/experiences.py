@@ -55,7 +55,7 @@ memory_distill = Tool(
     title="Learn from a run",
     description=(
         "Turn a finished run into lessons for next time. Use it once after a task that failed, took detours or got "
-        "feedback. Not for single facts (memory_write), and not needed after task_finish, which does it. "
+        "feedback. Not for single facts (memory_write). "
         'Example: {"goal": "deploy v2", "outcome": "failure", "steps": [{"tool": "kubectl", '
         '"arguments": {"cmd": "apply"}, "status": "error", "error": "quota exceeded"}]}.'
     ),

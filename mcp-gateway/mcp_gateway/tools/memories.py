@@ -34,7 +34,9 @@ async def _search_episodes(call: Call) -> Json:
     description = call.get("task_description")
     # A memory has no task type of its own, so it steers the search as text instead of filtering it to nothing.
     query = f"{task_type}: {description}" if task_type else description
-    return await _page(call, {"query": query, "kinds": ["episodic"], "user_id": await call.user_id()}, None)
+    answer = await _page(call, {"query": query, "kinds": ["episodic"], "user_id": await call.user_id()}, None)
+    answer.pop("next_cursor", None)  # this tool takes no cursor; more is asked for with a larger top_k
+    return answer
 
 
 async def _page(call: Call, question: dict[str, Json], cursor: cursors.HitsCursor | None) -> Json:

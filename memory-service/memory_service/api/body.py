@@ -94,7 +94,11 @@ def dotted(path: Sequence[Any]) -> str:
 
 def message(kind: str, text: str) -> str:
     """Pydantic's sentence, in ours where it speaks of Python."""
-    own = {"extra_forbidden": "is not a field of this request", "missing": "is required"}
+    own = {
+        "extra_forbidden": "is not a field of this request",
+        "missing": "is required",
+        "model_type": "must be an object",
+    }
     return own.get(kind, text.removeprefix("Value error, "))
 
 

@@ -54,6 +54,9 @@ def install_openapi(app: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             page = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            for path, operations in page["paths"].items():
+                for operation in operations.values():
+                    _document_problems(path, operation)
             ordered = [_BODIES[name] for name in sorted(_BODIES)]
             _, definitions = models_json_schema([(m, "validation") for m in ordered], ref_template=REF)
             page.setdefault("components", {}).setdefault("schemas", {}).update(definitions.get("$defs", {}))
@@ -61,6 +64,31 @@ def install_openapi(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+PROBLEMS = {
+    400: "the body is not JSON in UTF-8",
+    401: "no or unknown API key",
+    403: "the key may not",
+    404: "unknown, or someone else's",
+    409: "conflict: a stale version, or the first request of this Idempotency-Key still runs",
+    413: "too large",
+    422: "fields that are not valid, each named",
+    429: "too many requests; Retry-After says when",
+    503: "a store that this needs is down",
+}
+OPEN = ("/health", "/ready")
+
+
+def _document_problems(path: str, operation: dict[str, Any]) -> None:
+    """Every error that a route may answer, all of the same shape."""
+    codes = set() if path in OPEN else {401, 403, 422, 429, 503}
+    codes |= {404} if "{" in path else set()
+    codes |= {400, 409, 413} if "requestBody" in operation else set()
+    schema = {"type": "object", "required": ["type", "title", "status", "detail", "code", "errors"]}
+    content = {"application/problem+json": {"schema": schema}}
+    for code in sorted(codes):
+        operation["responses"][str(code)] = {"description": PROBLEMS[code], "content": content}
 
 
 def _query_names(dependant: Any) -> frozenset[str]:

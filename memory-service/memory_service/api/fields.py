@@ -9,7 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from memory_service.timestamps import parse_time
 
-ZERO_WIDTH = "\u200b\u200c\u200d\u2060\ufeff\u00ad\u180e"
+JOINERS = "\u200c\u200d"
+ZERO_WIDTH = "\u3164\u115f\u1160\uffa0\u200b\u200c\u200d\u2060\ufeff\u00ad\u180e"
 CONTENT_CHARS_MAX = 262_144  # each character is at least one byte of the contract's 256 KiB
 
 
@@ -25,8 +26,8 @@ def not_blank(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """No control, private or unassigned characters; any script."""
-    if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp", "Cn") for c in text):
+    """No control, unassigned or invisible characters; any script.  Joiners are needed in some scripts and in emoji."""
+    if any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp", "Cn") and c not in JOINERS for c in text):
         raise ValueError("must consist of printable characters")
     return not_blank(text)
 

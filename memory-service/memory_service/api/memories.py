@@ -25,7 +25,12 @@ from memory_service.write.drafts import Draft, Written
 router = APIRouter(prefix="/v1/memories", route_class=ContractRoute, tags=["memories"])
 
 
-@router.post("", status_code=201, openapi_extra=takes(WriteMemory))
+@router.post(
+    "",
+    status_code=201,
+    openapi_extra=takes(WriteMemory),
+    responses={200: {"description": "a duplicate of duplicate_of"}},
+)
 async def write(
     request: Request, services: Services, caller: Writer, wait: Annotated[Literal["indexed"] | None, Query()] = None
 ) -> Response:
@@ -138,9 +143,15 @@ async def change(
 
 
 @router.delete("/{memory_id}", status_code=204)
-async def erase(request: Request, memory_id: str, services: Services, caller: Writer) -> Response:
+async def erase(
+    request: Request,
+    memory_id: str,
+    services: Services,
+    caller: Writer,
+    if_match: Annotated[str | None, Header()] = None,
+) -> Response:
     """Erase one memory everywhere."""
-    memory = await services.writer.delete(caller, path_id(memory_id))
+    memory = await services.writer.delete(caller, path_id(memory_id), version_of(if_match))
     note(request, user_id=memory.user_id, ids=[str(memory.id)])
     return Response(status_code=204)
 

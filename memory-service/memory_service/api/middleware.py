@@ -37,6 +37,9 @@ class RequestLog:
         # Ids in addresses may contain an encoded slash: routes match the encoded path, ContractRoute decodes the parts.
         if b"%" in (scope.get("raw_path") or b""):
             scope["path"] = scope["raw_path"].decode("ascii", "replace")
+        head = scope["method"] == "HEAD"  # like GET, without the body: probes ask so
+        if head:
+            scope["method"] = "GET"
         status = 500
 
         async def watched(message: Message) -> None:
@@ -44,6 +47,8 @@ class RequestLog:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 MutableHeaders(scope=message)["X-Request-ID"] = request_id
+            elif head and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
             await send(message)
 
         try:
@@ -57,14 +62,17 @@ class RequestLog:
 
 
 class LoopbackHosts:
-    """While no key exists only names of this machine are served, so that a web page can't rebind its name to us."""
+    """While no key exists only this machine's own names and pages are served.
+
+    Otherwise a web page could rebind its name to us, or post memories from a visitor's browser (a form needs no preflight).
+    """
 
     def __init__(self, app: ASGIApp, keys_required: Callable[[], Any]) -> None:
         self._app = app
         self._keys_required = keys_required
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not _local_name(Headers(scope=scope).get("host", "")):
+        if scope["type"] == "http" and _foreign(Headers(scope=scope)):
             try:
                 required = await self._keys_required()
             except HindsightError:
@@ -74,6 +82,14 @@ class LoopbackHosts:
                 await problem_response(refusal)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+def _foreign(headers: Headers) -> bool:
+    """Asked under a name that is not this machine's, or by a page that is not."""
+    if not _local_name(headers.get("host", "")):
+        return True
+    origin = headers.get("origin")
+    return origin is not None and not _local_name(origin.partition("://")[2])
 
 
 def _local_name(host: str) -> bool:

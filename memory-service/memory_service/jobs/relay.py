@@ -1,6 +1,6 @@
 """Who makes Qdrant match Postgres?  The relay, the only writer of Qdrant.
 
-Level-triggered: an outbox row says only that memory X changed.  The relay re-reads X, embeds it without holding a
+Level-triggered: an outbox row says only that X, a memory or an experience, changed.  The relay re-reads X, embeds it without holding a
 connection, writes or deletes its points, and removes the row only if X did not change meanwhile.  Any number of processes
 may run one.  Safe to kill at any line: the lease runs out and somebody does it again.
 """
@@ -9,16 +9,20 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
-from memory_service.domain import Memory
+import numpy as np
+
+from memory_service.domain import Experience, Memory
 from memory_service.errors import EmbedderUnavailable, SetupRefused, StoreUnavailable
+from memory_service.experience.indexing import lesson_passage
 from memory_service.metrics import RELAY_APPLIED, RELAY_FAILED, STORE_ERRORS
-from memory_service.models.ports import Embedder
+from memory_service.models.ports import Embedder, Vector
 from memory_service.settings import Relay as RelayNumbers
-from memory_service.stores.postgres import memories, outbox
+from memory_service.stores.postgres import experiences, memories, outbox
 from memory_service.stores.postgres.outbox import OutboxRow
 from memory_service.stores.postgres.pool import Postgres
-from memory_service.stores.qdrant import VectorIndex, points_of
+from memory_service.stores.qdrant import VectorIndex, points_of, points_of_experience
 from memory_service.vocabulary import Vocabulary
 from memory_service.write.indexing import passage
 
@@ -100,6 +104,12 @@ class Relay:
             await self._apply(rows)
         return len(rows) == self._numbers.batch_rows_max
 
+    async def apply_now(self, memory_id: UUID) -> None:
+        """Somebody waits for this one: apply it past the queue, unless it is being applied already."""
+        rows = await self._postgres.transaction(lambda c: outbox.claim_one(c, memory_id, self._numbers.lease_s))
+        if rows:
+            await self._apply(rows)
+
     async def prepare(self) -> None:
         """The collection exists and is of the configured model.  A new one is filled from Postgres."""
         if await self._index.ensure():
@@ -107,7 +117,7 @@ class Relay:
         self.state.ready, self.state.refused = True, None
 
     async def enqueue_all(self) -> int:
-        """Every memory's vectors shall be made again (Qdrant's volume was lost, or a rebuild was asked for)."""
+        """Every memory's and experience's vectors shall be made again (Qdrant's volume was lost, or a rebuild was asked for)."""
         after, total = None, 0
         while True:
             after, count = await self._postgres.transaction(
@@ -144,7 +154,7 @@ class Relay:
 
     async def _apply_batch(self, rows: Sequence[OutboxRow]) -> None:
         """Make the points of these memories match the rows as they are now."""
-        found = await self._postgres.read(lambda c: memories.get_any_tenant(c, [r.memory_id for r in rows]))
+        found = await self._read([r.memory_id for r in rows])
         present = {m.id: m for m in found}
         gone = [r.memory_id for r in rows if r.memory_id not in present]
         changed = [m.id for m in found if m.version > 1]
@@ -158,26 +168,50 @@ class Relay:
         self.state.applied += len(done)
         RELAY_APPLIED.inc(len(done))
 
-    async def _upsert(self, found: Sequence[Memory]) -> list[str]:
+    async def _read(self, ids: Sequence[UUID]) -> list[Memory | Experience]:
+        """What has points: memories, and of the rest the active experiences."""
+        found: list[Memory | Experience] = []
+        found += await self._postgres.read(lambda c: memories.get_any_tenant(c, ids))
+        rest = [i for i in ids if i not in {m.id for m in found}]
+        if rest:
+            found += await self._postgres.read(lambda c: experiences.get_any_tenant(c, rest))
+        return found
+
+    async def _upsert(self, found: Sequence[Memory | Experience]) -> list[str]:
         """Embed and write the points; their ids."""
-        long = sum(len(memory.content) for memory in found) > self._numbers.inline_chars_max
+        long = sum(len(one.content) for one in found if isinstance(one, Memory)) > self._numbers.inline_chars_max
         pieces = await asyncio.to_thread(self._cut, found) if long else self._cut(found)
         texts = [text for _, chunks in pieces for text in chunks]
         if not texts:
             return []
-        vectors = await self._embedder.embed_passages(texts)
+        vectors = await self._embed(texts)
         points, start = [], 0
-        for memory, chunks in pieces:
-            points += points_of(memory, vectors[start : start + len(chunks)])
+        for one, chunks in pieces:
+            rows = vectors[start : start + len(chunks)]
+            points += points_of(one, rows) if isinstance(one, Memory) else points_of_experience(one, rows)
             start += len(chunks)
         size = self._numbers.upsert_points_max
         for i in range(0, len(points), size):
             await self._index.upsert(points[i : i + size])
         return [point["id"] for point in points]
 
-    def _cut(self, found: Sequence[Memory]) -> list[tuple[Memory, list[str]]]:
-        """The chunks of each memory.  Takes up to a second for a long text, which then happens in a thread."""
-        return [(memory, self._embedder.chunks(passage(memory, self._vocabulary))) for memory in found]
+    async def _embed(self, texts: Sequence[str]) -> Vector:
+        """In slices, so that what a writer waits for gets its turn in between: a long text has hundreds of chunks."""
+        slices: list[list[str]] = [[]]
+        size = 0
+        for text in texts:
+            if slices[-1] and size + len(text) > self._numbers.embed_slice_chars:
+                slices.append([])
+                size = 0
+            slices[-1].append(text)
+            size += len(text)
+        return np.concatenate([await self._embedder.embed_passages(part) for part in slices])
+
+    def _cut(self, found: Sequence[Memory | Experience]) -> list[tuple[Memory | Experience, list[str]]]:
+        """The chunks of each one's text.  Takes up to a second for a long text, which then happens in a thread."""
+        words = self._vocabulary
+        texts = [passage(one, words) if isinstance(one, Memory) else lesson_passage(one, words) for one in found]
+        return [(one, self._embedder.chunks(text)) for one, text in zip(found, texts, strict=True)]
 
     async def _put_back(self, rows: Sequence[OutboxRow], error: StoreUnavailable | EmbedderUnavailable) -> None:
         STORE_ERRORS.labels(error.store if isinstance(error, StoreUnavailable) else "embedder").inc()

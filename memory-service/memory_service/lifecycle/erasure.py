@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from memory_service.domain import Caller, Json
-from memory_service.stores.postgres import changes
+from memory_service.stores.postgres import changes, experiences
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.working.service import WorkingMemory
 
@@ -33,7 +33,19 @@ class Erasure:
 
         while erased := await self._postgres.transaction(chunk):
             counts["memories"] += erased
+
+        async def lessons(connection: Connection) -> int:
+            await experiences.lock_user(connection, caller.tenant, user_id, rebuild=True)
+            ids = await experiences.ids_of_user(connection, caller.tenant, user_id, CHUNK_ROWS)
+            return await experiences.erase(connection, caller.tenant, ids)
+
+        while erased := await self._postgres.transaction(lessons):
+            counts["experiences"] += erased
         rest = await self._postgres.transaction(lambda c: changes.erase_user_rest(c, caller.tenant, user_id))
         self._nudge()
         tasks = await self._working.delete_user(caller.tenant, user_id)
-        return {"user_id": user_id, "memories": counts["memories"], **rest, "working_memory": tasks}
+        return {"user_id": user_id, **_told(counts), **rest, "working_memory": tasks}
+
+
+def _told(counts: Counter[str]) -> Json:
+    return {name: counts[name] for name in ("memories", "experiences")}

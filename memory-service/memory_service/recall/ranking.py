@@ -1,7 +1,8 @@
 """In which order are the hits given?  Pure.
 
-score = relevance_weight × relevance + freshness_weight × freshness as the base (DESIGN, "Formulas"); importance,
-confidence and heat nudge it, which decides between equals and never overrules relevance.  Scores stay in 0..1.
+score = relevance × (relevance_weight + freshness_weight × freshness) as the base: time discounts what is relevant, it does
+not make anything relevant (DECISIONS 18).  Importance, confidence and heat nudge it, which decides between equals.  Scores
+stay in 0..1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,12 +40,13 @@ def rank_candidates(
 
 
 def _rank(candidate: Candidate, facts: RankFacts, now: datetime, numbers: Rank, heat: Heat) -> Ranked:
-    fresh = freshness(facts.occurred_at, now, numbers.freshness_days)
+    days = numbers.freshness_days if facts.kind == "episodic" else numbers.freshness_days_semantic
+    fresh = freshness(facts.occurred_at, now, days)
     warmth = min(heat_at(facts.heat, facts.heat_at, now, heat, pinned=facts.pinned), 1.0)
     nudges = {
         "importance": numbers.importance_nudge * (facts.importance - 0.5),
         "confidence": numbers.confidence_nudge * (facts.confidence - 0.5),
         "heat": numbers.heat_nudge * (warmth - 0.5),
     }
-    base = numbers.relevance_weight * candidate.relevance + numbers.freshness_weight * fresh
+    base = candidate.relevance * (numbers.relevance_weight + numbers.freshness_weight * fresh)
     return Ranked(candidate, min(max(base + sum(nudges.values()), 0.0), 1.0), fresh, nudges)

@@ -1,4 +1,4 @@
-"""How are vectors kept in Qdrant?  One point per chunk of a memory, derived from Postgres and rebuildable from it.
+"""How are vectors kept in Qdrant?  One point per chunk of a memory or a lesson, derived from Postgres and rebuildable from it.
 
 The collection's name carries a hash of the embedding fingerprint and the alias (settings) points to the one in use, so
 that vectors of two models never meet.  Only jobs/relay writes here.  Point id: the memory's id for its first chunk, a
@@ -12,14 +12,25 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid5
 
-from memory_service.domain import Json, Memory, MemoryFilter
+from memory_service.domain import Experience, Json, Memory, MemoryFilter
 from memory_service.errors import SetupRefused
 from memory_service.models.ports import EmbeddingFingerprint, Vector
 from memory_service.stores.qdrant_http import CollectionExists, PointRefused, QdrantHttp
 
-__all__ = ["FingerprintMismatch", "PointRefused", "VectorHit", "VectorHits", "VectorIndex", "points_of"]
+__all__ = [
+    "FingerprintMismatch",
+    "PointRefused",
+    "VectorHit",
+    "VectorHits",
+    "VectorIndex",
+    "points_of",
+    "points_of_experience",
+]
 
 VERSION_FIELD = "version"
+# Lessons share the collection: each search names the kinds that it means.
+MEMORY_KINDS = ("episodic", "semantic")
+EXPERIENCE_KIND = "experience"
 # Which fields of the payload are indexed, and how; user_id is the tenant index, by which Qdrant groups points on disk.
 PAYLOAD_INDEXES: dict[str, Any] = {
     "user_id": {"type": "keyword", "is_tenant": True},
@@ -137,6 +148,14 @@ class VectorIndex:
         found = await self._http.call("POST", f"{self._points}/query/batch", {"searches": searches})
         return [_best_chunks(one["points"]) for one in found]
 
+    async def search_experiences(
+        self, vector: Vector, tenant: str, user_ids: Sequence[str], limit: int
+    ) -> list[VectorHit]:
+        """The nearest `limit` chunks of active lessons, as their experiences."""
+        must = [_any("user_id", user_ids), _any("tenant", (tenant,)), _any("kind", (EXPERIENCE_KIND,))]
+        found = await self._http.call("POST", f"{self._points}/query", _nearest(vector, must, limit))
+        return _best_chunks(found["points"])
+
     async def _exists(self, collection: str) -> bool:
         found = await self._http.call("GET", f"/collections/{collection}/exists")
         return bool(found["exists"])
@@ -198,9 +217,22 @@ def points_of(memory: Memory, vectors: Vector) -> list[Json]:
         "task_id": memory.task_id, "tags": list(memory.tags), "category": memory.category, "event_type": memory.event_type,
         "outcome": memory.outcome, "occurred_at": _iso(memory.occurred_at),
     }  # fmt: skip
+    return _points(memory.id, payload, vectors)
+
+
+def points_of_experience(experience: Experience, vectors: Vector) -> list[Json]:
+    """One point per row of `vectors` of a lesson's text."""
+    payload = {
+        "tenant": experience.tenant, "user_id": experience.user_id, "memory_id": str(experience.id),
+        VERSION_FIELD: experience.version, "kind": EXPERIENCE_KIND, "state": experience.status, "tags": list(experience.tags),
+    }  # fmt: skip
+    return _points(experience.id, payload, vectors)
+
+
+def _points(of: UUID, payload: Json, vectors: Vector) -> list[Json]:
     present = {key: value for key, value in payload.items() if value is not None}
     return [
-        {"id": str(point_id(memory.id, chunk)), "vector": vector, "payload": {**present, "chunk": chunk}}
+        {"id": str(point_id(of, chunk)), "vector": vector, "payload": {**present, "chunk": chunk}}
         for chunk, vector in enumerate(vectors)
     ]
 
@@ -210,9 +242,13 @@ def point_id(memory_id: UUID, chunk: int) -> UUID:
 
 
 def _query(vector: Vector, chosen: MemoryFilter, limit: int, ids: Sequence[UUID] | None) -> Json:
+    return _nearest(vector, _narrow(chosen, ids), limit)
+
+
+def _nearest(vector: Vector, must: list[Json], limit: int) -> Json:
     return {
         "query": vector,
-        "filter": {"must": _narrow(chosen, ids)},
+        "filter": {"must": must},
         "limit": limit,
         "params": SEARCH_PARAMS,
         "with_payload": HIT_PAYLOAD,
@@ -236,8 +272,7 @@ def _narrow(chosen: MemoryFilter, ids: Sequence[UUID] | None) -> list[Json]:
         must.append(_any("memory_id", [str(i) for i in ids]))
     if chosen.as_of is None:
         must.append(_any("state", chosen.states))
-    if chosen.kinds:
-        must.append(_any("kind", chosen.kinds))
+    must.append(_any("kind", chosen.kinds or MEMORY_KINDS))
     scopes = {"agent_id": chosen.agent_id, "session_id": chosen.session_id, "task_id": chosen.task_id}
     must += [_any(name, (value,)) for name, value in scopes.items() if value is not None]
     if chosen.tags:

@@ -46,6 +46,7 @@ class Contrasts:
     common: frozenset[str]
     chinese_name: Pattern
     order: Pattern
+    function_words: frozenset[str]
 
 
 def load_contrasts(path: Path) -> Contrasts:
@@ -76,6 +77,7 @@ def load_contrasts(path: Path) -> Contrasts:
             read.text("names.chinese_surnames"), read.text("names.chinese_before"), read.texts("names.chinese_after")
         ),
         order=_any_of(read.texts("order.words")),
+        function_words=frozenset(read.texts("words.function")),
     )
 
 

@@ -1,6 +1,7 @@
 """Do two texts say the same?
 
-Same text after normalisation, or vectors close and no differing number, version, date, name, negation or opposite.
+Same text after normalisation, or vectors close and no differing number, version, date, name, negation or opposite, and no
+word of the one in the place of a word of the other.
 Vectors alone can't tell "port 5432" from "port 5433" or "enabled" from "disabled".  When in doubt the answer is no: a
 missed duplicate costs a row, a wrong merge loses a memory.  It must not embed or look up anything.
 """
@@ -26,6 +27,7 @@ _COMPOUND = re.compile(COMPOUND)
 _IDENTIFIER_SIGN = re.compile(r"[0-9_/\\@:#=+]|[^\W\d_]{2}\.[^\W\d_]")
 _CAPITALISED = re.compile(r"(?<![A-Za-z0-9_])[A-Z][A-Za-z0-9'-]{0,60}", re.ASCII)
 _WORD = re.compile(r"[a-z0-9][a-z0-9']{0,60}|[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]")
+_SAME_HEAD_CHARS = 6  # "allerg"
 _MAGNITUDES = {"百": 100, "千": 1000, "万": 10_000, "亿": 100_000_000}
 _DIGITS = {sign: value for value, sign in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 
@@ -67,6 +69,8 @@ def difference(a: str, b: str, contrasts: Contrasts) -> str | None:
     for group, left, right in zip(contrasts.groups, one.group_values, other.group_values, strict=True):
         if left != right and (group.always or (left and right)):
             return group.name
+    if _swapped(one.content, other.content):
+        return "word"  # one was swapped for another: cats and dogs, he and she, billing and payments
     return "order" if _order_differs(one, other) else None
 
 
@@ -83,6 +87,7 @@ class _Features:
     names: list[str]
     chinese_names: frozenset[str]
     words: list[str]
+    content: frozenset[str]
     group_values: tuple[frozenset[int], ...]
     order_matters: bool
 
@@ -101,6 +106,7 @@ def _features(original: str, normalised: str, contrasts: Contrasts) -> _Features
         names=_latin_names(original, contrasts),
         chinese_names=frozenset(contrasts.chinese_name.findall(folded)),
         words=_words(folded, contrasts),
+        content=_content_words(rest, contrasts),
         group_values=tuple(group.values_in(folded) for group in contrasts.groups),
         order_matters=contrasts.order.search(folded) is not None,
     )
@@ -165,6 +171,22 @@ def _is_no_name(word: str, contrasts: Contrasts) -> bool:
 
 def _words(folded: str, contrasts: Contrasts) -> list[str]:
     return [stemmed(word.removesuffix("'s")) for word in _WORD.findall(folded) if word not in contrasts.common]
+
+
+def _content_words(text: str, contrasts: Contrasts) -> frozenset[str]:
+    """What is left when numbers (taken out before), tools, whose spellings are compared on their own, and function words go."""
+    for tool in contrasts.tools:
+        text = tool.sub(" ", text)
+    words = (word.removesuffix("'s") for word in _WORD.findall(text) if word not in contrasts.function_words)
+    return frozenset(stemmed(word) for word in words)
+
+
+def _swapped(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Each text has a word that the other lacks.  Forms of one word that the stemmer keeps apart (allergic, allergy) are one."""
+    left, right = one - other, other - one
+    heads = {word[:_SAME_HEAD_CHARS] for word in left if len(word) >= _SAME_HEAD_CHARS}
+    heads &= {word[:_SAME_HEAD_CHARS] for word in right if len(word) >= _SAME_HEAD_CHARS}
+    return all(any(word[:_SAME_HEAD_CHARS] not in heads for word in side) for side in (left, right))
 
 
 def _names_differ(one: _Features, other: _Features) -> bool:

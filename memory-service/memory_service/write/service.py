@@ -28,7 +28,7 @@ from memory_service.shapes import memory_json
 from memory_service.stores.postgres import changes, memories, outbox
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.vocabulary import Vocabulary
-from memory_service.write.drafts import Draft, Written, apply_patch, complete, differences
+from memory_service.write.drafts import Draft, Written, apply_patch, complete, differences, plain_summary
 from memory_service.write.duplicates import content_hash
 from memory_service.write.indexing import indexed_text, lock_key
 from memory_service.write.plan import Plan, Prepared
@@ -57,6 +57,7 @@ class MemoryWriter:
         tunables: Tunables,
         clock: Clock,
         nudge: Callable[[], None],
+        apply_now: Callable[[UUID], Awaitable[None]],
         language: tuple[LanguageModel, ReadingTerms] | None = None,
     ) -> None:
         self._postgres = postgres
@@ -66,6 +67,7 @@ class MemoryWriter:
         self._numbers = tunables
         self._clock = clock
         self._nudge = nudge
+        self._apply_now = apply_now
         self._language = language
 
     async def write(self, caller: Caller, draft: Draft, record: Record = no_record) -> Written:
@@ -116,13 +118,9 @@ class MemoryWriter:
         summary = summarise(patch["content"], self._rules) if "content" in patch and "summary" not in patch else None
 
         async def work(connection: Connection) -> Memory:
-            now = self._clock()
-            memory = await memories.get(connection, caller, memory_id, now, lock=True)
-            if memory is None:
-                raise NotFound
-            if expected_version is not None and memory.version != expected_version:
-                raise StaleVersion(f"the memory is at version {memory.version}")
-            changed = apply_patch(memory, patch, summary, now)
+            memory = await self._locked(connection, caller, memory_id, expected_version)
+            follows = summary if summary is not None and self._made_by_rules(memory) else None
+            changed = apply_patch(memory, patch, follows, self._clock())
             await self._replace(connection, memory, changed, caller, cause)
             return replace(changed, index_state="pending")
 
@@ -130,13 +128,11 @@ class MemoryWriter:
         self._nudge()
         return changed
 
-    async def delete(self, caller: Caller, memory_id: UUID) -> Memory:
-        """Erase one memory for good; returns what it was, for the caller to erase copies elsewhere.  Raises NotFound."""
+    async def delete(self, caller: Caller, memory_id: UUID, expected_version: int | None = None) -> Memory:
+        """Erase one memory for good; returns what it was.  Raises NotFound, StaleVersion."""
 
         async def work(connection: Connection) -> Memory:
-            memory = await memories.get(connection, caller, memory_id, self._clock(), lock=True)
-            if memory is None:
-                raise NotFound
+            memory = await self._locked(connection, caller, memory_id, expected_version)
             await changes.erase(connection, caller.tenant, [memory_id])
             return memory
 
@@ -144,11 +140,28 @@ class MemoryWriter:
         self._nudge()
         return erased
 
+    async def _locked(
+        self, connection: Connection, caller: Caller, memory_id: UUID, expected_version: int | None
+    ) -> Memory:
+        memory = await memories.get(connection, caller, memory_id, self._clock(), lock=True)
+        if memory is None:
+            raise NotFound
+        if expected_version is not None and memory.version != expected_version:
+            raise StaleVersion(f"the memory is at version {memory.version}")
+        return memory
+
+    def _made_by_rules(self, memory: Memory) -> bool:
+        """Is the summary ours, so that it has to follow the content?  One that a person or a model wrote stays."""
+        if memory.summary == plain_summary(memory.content, self._numbers.write.summary_chars_max):
+            return True
+        return memory.summary == summarise(memory.content, self._rules).text
+
     async def wait_indexed(self, written: Written, timeout_s: float) -> Written:
         """Wait until the vector matches; what is not in time keeps index.state pending."""
         memory, pause = written.memory, FIRST_WAIT_S
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(timeout_s):
+                await self._apply_now(memory.id)
                 while (state := await self._postgres.read(lambda c: outbox.state_of(c, memory.id))) == "pending":
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, LONGEST_WAIT_S)

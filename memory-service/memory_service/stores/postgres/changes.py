@@ -92,6 +92,9 @@ async def erase(connection: Connection, tenant: str, ids: Sequence[UUID]) -> int
         """UPDATE memory m SET related_ids = ARRAY(SELECT r FROM unnest(m.related_ids) AS r WHERE r <> ALL(%(ids)s::uuid[])),
                source_memory_ids = ARRAY(SELECT s FROM unnest(m.source_memory_ids) AS s WHERE s <> ALL(%(ids)s::uuid[]))
            WHERE m.tenant = %(t)s AND (m.related_ids && %(ids)s::uuid[] OR m.source_memory_ids && %(ids)s::uuid[])""",
+        """UPDATE experience SET source_memory_ids =
+               ARRAY(SELECT s FROM unnest(source_memory_ids) AS s WHERE s <> ALL(%(ids)s::uuid[]))
+           WHERE tenant = %(t)s AND source_memory_ids && %(ids)s::uuid[]""",
         "DELETE FROM memory_conflict WHERE tenant = %(t)s AND (old_id = ANY(%(ids)s) OR new_id = ANY(%(ids)s))",
         # The answers kept for retries hold the text too; a retry must neither show it nor write it again.
         "UPDATE idempotency_key SET status = 410, response = NULL WHERE tenant = %(t)s AND memory_ids && %(ids)s::uuid[]",
@@ -116,17 +119,16 @@ async def ids_of_user(connection: Connection, tenant: str, user_id: str, limit: 
 
 
 async def erase_user_rest(connection: Connection, tenant: str, user_id: str) -> dict[str, int]:
-    """What is left of a user besides memories: {table: rows}.  Answers kept for retries lose their text with the memories."""
+    """What is left of a user besides memories and experiences: {table: rows}.
+
+    Answers kept for retries lose their text with what they told of.
+    """
     parameters = {"t": tenant, "u": user_id}
     where = "WHERE tenant = %(t)s AND user_id = %(u)s"
-    await execute(
-        connection,
-        f"INSERT INTO erased (tenant, id) SELECT tenant, id FROM experience {where} ON CONFLICT DO NOTHING",
-        parameters,
-    )
+    await execute(connection, f"DELETE FROM run_effort {where}", parameters)
+    await execute(connection, f"DELETE FROM experience_change {where}", parameters)
     return {
         "versions": await execute(connection, f"DELETE FROM memory_version {where}", parameters),
         "conflicts": await execute(connection, f"DELETE FROM memory_conflict {where}", parameters),
-        "experiences": await execute(connection, f"DELETE FROM experience {where}", parameters),
         "retrievals": await execute(connection, f"DELETE FROM retrieval_log {where}", parameters),
     }

@@ -1,4 +1,4 @@
-"""Which memories' vectors must be made to match?  The outbox is level-triggered: a row says only that X changed.
+"""Which memories' and experiences' vectors must be made to match?  The outbox is level-triggered: a row says only that X changed.
 
 Rows are claimed by a lease, not by a lock, so that no connection is held while texts are embedded.
 """
@@ -33,6 +33,18 @@ async def claim(connection: Connection, limit: int, lease_s: float) -> list[Outb
                  ORDER BY available_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED) AS due
            WHERE o.memory_id = due.memory_id RETURNING o.memory_id, o.tenant, o.seq, o.attempts, o.user_id""",
         {"lease": timedelta(seconds=lease_s), "limit": limit},
+    )
+    return [OutboxRow(*row) for row in rows]
+
+
+async def claim_one(connection: Connection, memory_id: UUID, lease_s: float) -> list[OutboxRow]:
+    """Take this row out of turn; empty when it is done, given up, or somebody works on it."""
+    rows = await fetch_all(
+        connection,
+        """UPDATE index_outbox o SET leased_until = now() + %(lease)s, attempts = o.attempts + 1
+           WHERE o.memory_id = %(id)s AND state = 'pending' AND (leased_until IS NULL OR leased_until < now())
+           RETURNING o.memory_id, o.tenant, o.seq, o.attempts, o.user_id""",
+        {"id": memory_id, "lease": timedelta(seconds=lease_s)},
     )
     return [OutboxRow(*row) for row in rows]
 
@@ -98,10 +110,14 @@ async def state_of(connection: Connection, memory_id: UUID) -> IndexState:
 
 
 async def enqueue_page(connection: Connection, after: UUID | None, limit: int) -> tuple[UUID | None, int]:
-    """Enqueue the next memories by id, of all tenants (a rebuild); the last id taken and how many."""
+    """Enqueue the next memories and active experiences by id, of all tenants (a rebuild); the last id taken and how many."""
     rows = await fetch_all(
         connection,
-        """WITH page AS (SELECT id, tenant FROM memory WHERE %(after)s::uuid IS NULL OR id > %(after)s ORDER BY id LIMIT %(limit)s),
+        """WITH page AS (SELECT id, tenant FROM ((SELECT id, tenant FROM memory
+                              WHERE %(after)s::uuid IS NULL OR id > %(after)s ORDER BY id LIMIT %(limit)s)
+                          UNION ALL (SELECT id, tenant FROM experience
+                              WHERE status = 'active' AND (%(after)s::uuid IS NULL OR id > %(after)s) ORDER BY id LIMIT %(limit)s)
+                          ) AS both_kinds ORDER BY id LIMIT %(limit)s),
                 put AS (INSERT INTO index_outbox (memory_id, tenant) SELECT id, tenant FROM page
                         ON CONFLICT (memory_id) DO UPDATE
                         SET seq = nextval('index_outbox_seq'), state = 'pending', attempts = 0, available_at = now(), error = NULL)

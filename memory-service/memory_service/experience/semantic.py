@@ -1,0 +1,103 @@
+"""Which lessons speak of the same thing as this text?  A vector lane and a keyword lane, fused as for memories.
+
+A lane that fails is named.  Whether a lesson's conditions hold is not asked here.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from memory_service.domain import Experience, Lane
+from memory_service.experience.indexing import lesson_passage
+from memory_service.experience.settings import ExperienceNumbers
+from memory_service.models.ports import Embedder
+from memory_service.recall.fusion import Candidate, LaneScore, fuse, keyword_scores, vector_scores
+from memory_service.recall.lanes import within
+from memory_service.settings import Calibration, Rank
+from memory_service.stores.postgres import experiences
+from memory_service.stores.postgres.pool import Postgres
+from memory_service.stores.qdrant import VectorIndex
+from memory_service.terms import query_terms, tsquery_literal
+from memory_service.vocabulary import Vocabulary
+from memory_service.write.indexing import keyword_prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """Candidates, the most relevant first; not yet checked against Postgres."""
+
+    candidates: list[Candidate]
+    degraded: list[str]
+
+
+class SemanticLessons:
+    def __init__(
+        self,
+        postgres: Postgres,
+        index: VectorIndex,
+        embedder: Embedder,
+        vocabulary: Vocabulary,
+        numbers: ExperienceNumbers,
+        rank: Rank,
+        curve: Calibration,
+        deadline_s: float,
+    ) -> None:
+        self._postgres = postgres
+        self._index = index
+        self._embedder = embedder
+        self._vocabulary = vocabulary
+        self._numbers = numbers
+        self._rank = rank
+        self._curve = curve
+        self._deadline_s = deadline_s
+
+    async def find(self, query: str, tenant: str, user_ids: tuple[str, ...]) -> Meant:
+        """Both lanes side by side.  Raises StoreUnavailable when Postgres, which holds the lessons, is down."""
+        vector, keyword = await asyncio.gather(
+            within(self._deadline_s, self._vector(query, tenant, user_ids)),
+            within(self._deadline_s, self._keyword(query, tenant, user_ids)),
+        )
+        answered: dict[Lane, Mapping[UUID, LaneScore]] = {}
+        if vector.value is not None:
+            answered["vector"] = vector.value
+        if keyword.value is not None:
+            answered["keyword"] = keyword.value
+        if not answered:
+            await self._postgres.read(lambda c: experiences.corpus_size(c, tenant, (), 1))  # Postgres down: say so
+        missing = min((s.score for s in vector.value.values()), default=0.0) if vector.value else 0.0
+        degraded = [name for name, lane in (("vector", vector), ("keyword", keyword)) if lane.value is None]
+        return Meant(fuse(answered, self._rank, missing), degraded)
+
+    async def embed_ahead(self, lessons: Sequence[Experience]) -> None:
+        """Make the vectors of lessons that are about to be stored: the relay then finds them in the embedder's cache.
+
+        Without it a run of distillations gets seconds ahead of the relay, and a fresh lesson is found by its words only.
+        """
+        if lessons:
+            await within(self._deadline_s, self._embed(lessons))
+
+    async def _embed(self, lessons: Sequence[Experience]) -> bool:
+        passages = [lesson_passage(lesson, self._vocabulary) for lesson in lessons]
+        chunks = await asyncio.to_thread(lambda: [c for text in passages for c in self._embedder.chunks(text)])
+        await self._embedder.embed_passages(chunks)
+        return True
+
+    async def _vector(self, query: str, tenant: str, user_ids: tuple[str, ...]) -> dict[UUID, LaneScore]:
+        vector = await self._embedder.embed_query(self._vocabulary.normalise(query))
+        found = await self._index.search_experiences(vector, tenant, user_ids, self._numbers.vector_hits)
+        return vector_scores({hit.memory_id: hit.cosine for hit in found}, self._curve)
+
+    async def _keyword(self, query: str, tenant: str, user_ids: tuple[str, ...]) -> dict[UUID, LaneScore]:
+        numbers = self._numbers
+        terms = query_terms(query, self._vocabulary)[: numbers.keyword_terms_max]
+        if not terms:
+            return {}
+        prefixes = [keyword_prefix(tenant, user) for user in user_ids]
+        each = [" | ".join(tsquery_literal([term], prefix) for prefix in prefixes) for term in terms]
+        bound = numbers.cached_entries_max
+        corpus = await self._postgres.read(lambda c: experiences.corpus_size(c, tenant, user_ids, bound))
+        hits = await self._postgres.read(
+            lambda c: experiences.keyword_candidates(c, tenant, user_ids, each, numbers.keyword_per_term)
+        )
+        return keyword_scores(hits, corpus, self._rank, numbers.keyword_per_term, numbers.keyword_hits)

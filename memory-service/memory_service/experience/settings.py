@@ -1,0 +1,22 @@
+"""Which numbers bound the experience service?  The table [experience] of config/memory.toml, nothing else."""
+
+from memory_service.settings import Section
+
+
+class ExperienceNumbers(Section):
+    """Reasons stand beside the values in memory.toml."""
+
+    text_chars_max: int
+    query_items_default: int
+    same_conditions_max: int
+    tags_max: int
+    source_ids_max: int
+    patterns_per_user_max: int
+    cached_users_max: int
+    cached_entries_max: int
+    inline_entries_max: int
+    partial_weight: float
+    keyword_hits: int
+    keyword_per_term: int
+    keyword_terms_max: int
+    vector_hits: int
