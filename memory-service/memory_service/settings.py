@@ -211,10 +211,6 @@ class Settings(BaseSettings):
     def models_folder(self) -> Path:
         return (self.model_dir or self.home / "models").expanduser()
 
-    @property
-    def loopback(self) -> bool:
-        return self.host in {"localhost", "::1"} or self.host.startswith("127.")
-
 
 def load_settings(env_file: Path | None = None) -> Settings:
     """Settings from the environment, and from `env_file` for what the environment leaves out.  Raises SetupRefused."""

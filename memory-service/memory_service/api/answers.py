@@ -53,7 +53,7 @@ async def once(
     key = request.headers.get("idempotency-key")
     if key is None:
         return _told(request, answer(await work(no_record)))
-    ticket = Ticket(caller.tenant, caller.key_id or "local", _checked(key), uuid4())
+    ticket = Ticket(caller.tenant, caller.key_id or "local", checked_key(key), uuid4())
     if (earlier := await _claim(request, runtime, ticket)) is not None:
         return earlier
 
@@ -121,7 +121,8 @@ async def _renewing(runtime: Runtime, ticket: Ticket) -> Any:
         task.cancel()
 
 
-def _checked(key: str) -> str:
+def checked_key(key: str) -> str:
+    """The Idempotency-Key.  Raises InvalidFields for one that could not be kept."""
     if not 1 <= len(key) <= KEY_CHARS_MAX or not key.isascii() or not key.isprintable():
         raise InvalidFields.of("Idempotency-Key", f"must be 1 to {KEY_CHARS_MAX} printable ASCII characters")
     return key

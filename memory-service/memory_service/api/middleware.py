@@ -6,13 +6,13 @@ Plain ASGI: Starlette's function middleware would buffer bodies and break stream
 import logging
 import traceback
 from collections.abc import Callable
-from ipaddress import ip_address
 from time import monotonic
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from memory_service.access import is_loopback
 from memory_service.api.problems import problem_response
 from memory_service.domain import new_id
 from memory_service.errors import Forbidden, HindsightError
@@ -94,13 +94,7 @@ def _foreign(headers: Headers) -> bool:
 
 def _local_name(host: str) -> bool:
     name = host.rsplit(":", 1)[0] if host.count(":") == 1 or "]:" in host else host
-    name = name.strip("[]").lower()
-    if name == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(name.strip("[]").lower())
 
 
 def _request_id(scope: Scope) -> str:

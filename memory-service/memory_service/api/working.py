@@ -14,7 +14,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from memory_service.api.answers import KEY_CHARS_MAX, reply
+from memory_service.api.answers import checked_key, reply
 from memory_service.api.body import Contract, read_body
 from memory_service.api.contract import ContractRoute, takes
 from memory_service.api.dependencies import Reader, Services, Writer, note
@@ -266,6 +266,4 @@ def repeatable(request: Request) -> RepeatableRequest | None:
     key = request.headers.get("idempotency-key")
     if key is None:
         return None
-    if not 1 <= len(key) <= KEY_CHARS_MAX or not key.isascii() or not key.isprintable():
-        raise InvalidFields.of("Idempotency-Key", f"must be 1 to {KEY_CHARS_MAX} printable ASCII characters")
-    return RepeatableRequest(key, request.state.raw_body)
+    return RepeatableRequest(checked_key(key), request.state.raw_body)

@@ -8,21 +8,18 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from memory_service.errors import SetupRefused
 from memory_service.experience.review_rules import ReviewRules
+from memory_service.settings import Section
 from memory_service.terms import Vocabulary, query_terms
 
 OTHER_ERROR = "other"
 NO_ERROR = "none"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class DistillLimits(_Section):
+class DistillLimits(Section):
     lessons_max: int = Field(gt=0)
     text_chars_max: int = Field(ge=100)
     quote_chars_max: int = Field(ge=40)
@@ -46,47 +43,47 @@ class DistillLimits(_Section):
     permanent_repeats_min: int = Field(gt=1)
 
 
-class Confidences(_Section):
+class Confidences(Section):
     success: float = Field(ge=0, le=1)
     failure: float = Field(ge=0, le=1)
     detour: float = Field(ge=0, le=1)
     feedback: float = Field(ge=0, le=1)
 
 
-class DecisiveWeights(_Section):
+class DecisiveWeights(Section):
     early: float
     new_specifics: float
     code: float
 
 
-class ToolKinds(_Section):
+class ToolKinds(Section):
     wait: frozenset[str]
     think: frozenset[str]
 
 
-class MessageStarts(_Section):
+class MessageStarts(Section):
     procedural: tuple[str, ...]
     plan: tuple[str, ...]
     output: tuple[str, ...]
     request: tuple[str, ...]
 
 
-class _Goal(_Section):
+class _Goal(Section):
     generic: tuple[str, ...]
 
 
-class _Secrets(_Section):
+class _Secrets(Section):
     argument_names: frozenset[str]
     patterns: tuple[str, ...]
 
 
-class _ErrorClass(_Section):
+class _ErrorClass(Section):
     name: str = Field(pattern=r"^[a-z_]+$")
     permanent: bool
     patterns: tuple[str, ...] = Field(min_length=1)
 
 
-class _File(_Section):
+class _File(Section):
     limits: DistillLimits
     confidence: Confidences
     decisive: DecisiveWeights

@@ -6,18 +6,13 @@ config/review.toml, checked once.  Nothing here looks at a run.
 import tomllib
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from memory_service.errors import SetupRefused
+from memory_service.settings import Section
 
 
-class _Section(BaseModel):
-    """Every key is required and no other is allowed, so a typo is found at start."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ReviewLimits(_Section):
+class ReviewLimits(Section):
     steps_max: int = Field(gt=0)
     text_chars_max: int = Field(gt=0)
     arguments_depth_max: int = Field(gt=0)
@@ -27,7 +22,7 @@ class ReviewLimits(_Section):
     named_terms_max: int = Field(gt=0)
 
 
-class BaselineNumbers(_Section):
+class BaselineNumbers(Section):
     runs_min: int = Field(gt=0)
     runs_max: int = Field(gt=0)
     steps: float = Field(ge=0)
@@ -39,7 +34,7 @@ class BaselineNumbers(_Section):
     duration_ms: float = Field(ge=0)
 
 
-class ScoreNumbers(_Section):
+class ScoreNumbers(Section):
     slope: float = Field(gt=0)
     worth_reviewing_min: float = Field(gt=0, lt=1)
     ratio_max: float = Field(gt=0)
@@ -55,11 +50,11 @@ class ScoreNumbers(_Section):
     failures: float
 
 
-class ToolWords(_Section):
+class ToolWords(Section):
     talk: frozenset[str]
 
 
-class ReviewRules(_Section):
+class ReviewRules(Section):
     limits: ReviewLimits
     baseline: BaselineNumbers
     score: ScoreNumbers

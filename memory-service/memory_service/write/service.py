@@ -72,8 +72,10 @@ class MemoryWriter:
 
     async def write(self, caller: Caller, draft: Draft, record: Record = no_record) -> Written:
         """One memory, durable when this returns."""
-        await self._check_related(caller, [draft])
-        (prepared,) = await self._prepare(caller, [draft])
+        (checked,) = await self._checked_related(caller, [draft])
+        if isinstance(checked, HindsightError):
+            raise checked
+        (prepared,) = await self._prepare(caller, [checked])
 
         async def work(connection: Connection) -> Written:
             (written,) = await self._store(connection, caller, [prepared])
@@ -90,7 +92,8 @@ class MemoryWriter:
         self, caller: Caller, drafts: Sequence[Draft | HindsightError], record: Record = no_record
     ) -> list[Written | HindsightError]:
         """Many memories in one transaction.  Items that are errors already stay errors, in their places."""
-        accepted = [d if isinstance(d, HindsightError) else (await self._related_error(caller, d) or d) for d in drafts]
+        checked = iter(await self._checked_related(caller, [d for d in drafts if isinstance(d, Draft)]))
+        accepted = [next(checked) if isinstance(d, Draft) else d for d in drafts]
         good = [d for d in accepted if isinstance(d, Draft)]
         prepared = await self._prepare(caller, good)
 
@@ -113,8 +116,9 @@ class MemoryWriter:
         cause: str = "update",
     ) -> Memory:
         """Change the named fields.  Raises NotFound, or StaleVersion when `expected_version` is not the current one."""
-        if patch.get("related_ids"):
-            await self._check_ids_exist(caller, patch["related_ids"], "related_ids")
+        related = patch.get("related_ids") or ()
+        if (error := _unknown_id(related, await self._known_ids(caller, related))) is not None:
+            raise error
         summary = summarise(patch["content"], self._rules) if "content" in patch and "summary" not in patch else None
 
         async def work(connection: Connection) -> Memory:
@@ -263,28 +267,26 @@ class MemoryWriter:
         elif after.last_accessed_at is not None:
             await memories.touch(connection, {after.id: 1}, after.last_accessed_at)
 
-    async def _check_related(self, caller: Caller, drafts: Sequence[Draft]) -> None:
-        for draft in drafts:
-            if (error := await self._related_error(caller, draft)) is not None:
-                raise error
+    async def _checked_related(self, caller: Caller, drafts: Sequence[Draft]) -> list[Draft | HindsightError]:
+        """Each draft, or what is wrong with the ids that it names; one question for all of them."""
+        known = await self._known_ids(caller, [one for draft in drafts for one in draft.related_ids])
+        return [_unknown_id(draft.related_ids, known) or draft for draft in drafts]
 
-    async def _related_error(self, caller: Caller, draft: Draft) -> HindsightError | None:
-        try:
-            await self._check_ids_exist(caller, draft.related_ids, "related_ids")
-        except InvalidFields as error:
-            return error
-        return None
-
-    async def _check_ids_exist(self, caller: Caller, ids: Sequence[UUID], field: str) -> None:
-        """A reference to nothing, or to somebody else's memory, is refused alike."""
+    async def _known_ids(self, caller: Caller, ids: Sequence[UUID]) -> set[UUID]:
+        """Those of `ids` that are there for this caller: nothing and somebody else's memory are alike."""
         if not ids:
-            return
+            return set()
         rows = await self._postgres.read(lambda c: memories.get_many(c, caller.tenant, ids))
         now = self._clock()
-        known = {row.id for row in rows if caller.may_act_for(row.user_id) and not row.expired(now)}
-        for position, one in enumerate(ids):
-            if one not in known:
-                raise InvalidFields.of(f"{field}.{position}", "there is no such memory")
+        return {row.id for row in rows if caller.may_act_for(row.user_id) and not row.expired(now)}
+
+
+def _unknown_id(ids: Sequence[UUID], known: set[UUID]) -> InvalidFields | None:
+    """The first of `ids` that is not known, as an error naming its place."""
+    for position, one in enumerate(ids):
+        if one not in known:
+            return InvalidFields.of(f"related_ids.{position}", "there is no such memory")
+    return None
 
 
 def _placed(plan: Plan, prepared: Prepared, now: datetime) -> Written | HindsightError:
