@@ -34,7 +34,7 @@ from memory_service.write.indexing import indexed_text, lock_key
 from memory_service.write.plan import Plan, Prepared
 from memory_service.write.reading import Reading, ReadingTerms, read_all_with_model
 from memory_service.write.similar import SimilarMemories
-from memory_service.write.summarise import SummaryRules, summarise
+from memory_service.write.summarise import Summary, SummaryRules, summarise
 
 # Commits something of the caller's (the idempotent answer) together with the write.
 Record = Callable[[Connection, Any], Awaitable[None]]
@@ -119,11 +119,11 @@ class MemoryWriter:
         related = patch.get("related_ids") or ()
         if (error := _unknown_id(related, await self._known_ids(caller, related))) is not None:
             raise error
-        summary = summarise(patch["content"], self._rules) if "content" in patch and "summary" not in patch else None
+        summary = await self._by_rules(patch["content"]) if "content" in patch and "summary" not in patch else None
 
         async def work(connection: Connection) -> Memory:
             memory = await self._locked(connection, caller, memory_id, expected_version)
-            follows = summary if summary is not None and self._made_by_rules(memory) else None
+            follows = summary if summary is not None and await self._made_by_rules(memory) else None
             changed = apply_patch(memory, patch, follows, self._clock())
             await self._replace(connection, memory, changed, caller, cause)
             return replace(changed, index_state="pending")
@@ -154,11 +154,17 @@ class MemoryWriter:
             raise StaleVersion(f"the memory is at version {memory.version}")
         return memory
 
-    def _made_by_rules(self, memory: Memory) -> bool:
+    async def _made_by_rules(self, memory: Memory) -> bool:
         """Is the summary ours, so that it has to follow the content?  One that a person or a model wrote stays."""
         if memory.summary == plain_summary(memory.content, self._numbers.write.summary_chars_max):
             return True
-        return memory.summary == summarise(memory.content, self._rules).text
+        return memory.summary == (await self._by_rules(memory.content)).text
+
+    async def _by_rules(self, content: str) -> Summary:
+        """The rules' reading; that of a long text takes its time and happens in a thread."""
+        if len(content) > self._numbers.write.inline_chars_max:
+            return await asyncio.to_thread(summarise, content, self._rules)
+        return summarise(content, self._rules)
 
     async def wait_indexed(self, written: Written, timeout_s: float) -> Written:
         """Wait until the vector matches; what is not in time keeps index.state pending."""
