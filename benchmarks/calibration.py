@@ -51,6 +51,7 @@ BORROWED_BELOW_PAIRS = 16
 EDGES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.85, 1.0)
 PERCENTILES = (5, 50, 95)
 FULL_MIN, SUMMARY_MIN = 0.85, 0.7
+MEAN_WEIGHTS = 0.55, 0.45  # of the weighted mean of both lanes that the hybrid curve is compared with
 TS_RANK_ONE = 0.1 / 1.64493406685  # what Postgres gives for one occurrence
 
 
@@ -130,6 +131,17 @@ def fitted(facts: Facts, matrix: Vector, keywords: Vector, numbers: Sequence[int
     return fit_curve(values("related"), values("same_domain", "unrelated"), gain)
 
 
+def keyword_curve(facts: Facts, keywords: Vector) -> dict[str, float]:
+    """Relevance by the keyword score alone; texts that share no word are most of both sides' others."""
+    pairs = facts.pairs(range(len(facts)))
+
+    def values(*names: str) -> list[tuple[float, float]]:
+        return [(float(keywords[pair]), 0.0) for name in names for pair in pairs[name]]
+
+    curve = fit_curve(values("related"), values("same_domain", "unrelated"), 0.0)
+    return {"midpoint": curve.midpoint, "slope": curve.slope}
+
+
 def held_out(
     facts: Facts, matrix: Vector, keywords: Vector, script: PairScript, gain: float | None
 ) -> tuple[Vector, Vector]:
@@ -164,13 +176,10 @@ def measured(
     }  # fmt: skip
 
 
-def direction(
-    facts: Facts, script: PairScript, matrix: Vector, keywords: Vector, rank: Rank, gain: float | None
-) -> dict[str, Any]:
+def direction(facts: Facts, script: PairScript, matrix: Vector, keywords: Vector, gain: float | None) -> dict[str, Any]:
     """Everything about one pair of scripts."""
     dense, hybrid = held_out(facts, matrix, keywords, script, gain)
-    total = rank.vector_weight + rank.keyword_weight
-    fused = ((rank.vector_weight * dense + rank.keyword_weight * keywords) / total).astype(np.float32)
+    fused = (MEAN_WEIGHTS[0] * dense + MEAN_WEIGHTS[1] * keywords).astype(np.float32)
     pairs = facts.pairs(range(len(facts)))
 
     def reliable(scores: Vector) -> list[dict[str, Any]]:
@@ -226,6 +235,8 @@ def printed(result: dict[str, Any]) -> None:
                 line = "{low:.2f}-{high:.2f}: {count:4} pairs, promised {promised:.2f}, related {related:.2f}"
                 print(f"  {kind:6} bin", line.format(**row))
     print()
+    for script, curve in result["keyword"].items():
+        print(f"[relevance.keyword]  # {script}\nmidpoint = {curve['midpoint']:.4f}\nslope = {curve['slope']:.1f}\n")
     for script, found in result["directions"].items():
         print(f'[relevance.models."{result["model"]["model"]}".{script}]')
         for name, value in found["curve"].items():
@@ -262,13 +273,16 @@ async def run(facts: Facts) -> dict[str, Any]:
     finally:
         await embedder.close()
     directions: dict[str, Any] = {}
+    by_words: dict[str, Any] = {}
     for script in PAIR_SCRIPTS:  # the one-script curves come first
         keywords = keyword_matrix(facts, script, vocabulary, numbers.rank, numbers.search.keyword_per_term)
         shared = int((keywords.diagonal() > 0).sum())
         known = [found["curve"]["keyword_gain"] for found in directions.values()]
         gain = min(known[:2]) if shared < BORROWED_BELOW_PAIRS and known else None
-        directions[script] = direction(facts, script, matrices[script], keywords, numbers.rank, gain)
-    return {"machine": machine(), "model": model, "facts": len(facts), "directions": directions}
+        directions[script] = direction(facts, script, matrices[script], keywords, gain)
+        if "_" not in script:
+            by_words[script] = keyword_curve(facts, keywords)
+    return {"machine": machine(), "model": model, "facts": len(facts), "keyword": by_words, "directions": directions}
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ Must not know tools, word sentences, or retry anything that could happen twice.
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,6 +71,12 @@ class ServiceClient:
     async def write(self, caller: Caller, path: str, body: Json) -> Json:
         """POST with a fresh Idempotency-Key, which makes one replay after a broken connection safe."""
         return await self._send_replayable(caller, "POST", path, body=body, idempotency_key=uuid.uuid4().hex)
+
+    async def write_once(self, caller: Caller, path: str, body: Json) -> Json:
+        """POST whose Idempotency-Key follows from what is sent: the same again counts once, as long as the service
+        keeps its keys (24 h)."""
+        digest = hashlib.sha256(path.encode() + b"\0" + orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        return await self._send_replayable(caller, "POST", path, body=body, idempotency_key=digest)
 
     async def change(self, caller: Caller, method: str, path: str, *, body: Json = None) -> Json:
         """PATCH, PUT or DELETE: the contract gives them no idempotency key, so they are sent once."""

@@ -27,7 +27,7 @@ from mcp_gateway.logs import log_request
 from mcp_gateway.server import REQUEST_ID_HEADER, SESSION_HEADER, Gateway, create_server, open_gateway
 from mcp_gateway.settings import GatewaySettings
 from mcp_gateway.surrogates import neutralise
-from mcp_gateway.tools import LISTED_TOOLS
+from mcp_gateway.tools import ALL_TOOLS
 from mcp_gateway.tools.tool import Tool
 
 MCP_PATH = "/mcp"
@@ -181,7 +181,7 @@ def _with_headers(send: Send, headers: dict[str, str]) -> Send:
 
 @contextlib.asynccontextmanager
 async def open_http_server(
-    settings: GatewaySettings, tools: Sequence[Tool] = LISTED_TOOLS
+    settings: GatewaySettings, tools: Sequence[Tool] = ALL_TOOLS
 ) -> AsyncIterator[uvicorn.Server]:
     """A uvicorn server, ready for `serve()`. Its host checks and shutdown limit are ours, not the SDK's defaults."""
     async with open_gateway(settings, tools) as gateway:

@@ -1,4 +1,4 @@
-"""What can be read by URI? memory://memories/{id}, memory://working/{task_id} and memory://stats.
+"""What can be read by URI? memory://memories/{id}, memory://working/{task_id}[?user_id=] and memory://stats.
 
 Must not change anything. A memory is read whole; one that is too long for a client's largest message comes in pieces,
 each naming the URI of the next.
@@ -7,7 +7,7 @@ each naming the URI of the next.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from mcp_types import Resource, ResourceTemplate
 
@@ -33,6 +33,14 @@ TEMPLATES = (
         description="Goal, facts, to-dos, failures and variables of a running task. Percent-encode the task id.",
         mime_type="application/json",
     ),
+    # Beside the plain one, not instead of it: many clients fill in {name} only and know no {?name} of RFC 6570.
+    ResourceTemplate(
+        name="working memory of a user",
+        title="Working memory of a user's task",
+        uri_template="memory://working/{task_id}?user_id={user_id}",
+        description="The same for a task of a user other than the gateway's default. Percent-encode both.",
+        mime_type="application/json",
+    ),
 )
 CONCRETE = (
     Resource(
@@ -43,35 +51,54 @@ CONCRETE = (
         mime_type="application/json",
     ),
 )
+_PARAMETERS = {"memories": {"offset"}, "working": {"user_id"}, "stats": set[str]()}
 MISSING = "There is nothing at this URI: it was deleted, has expired or is someone else's."
 
 
 @dataclass(frozen=True)
 class Address:
-    """A parsed URI; `offset` counts characters of a memory's content."""
+    """A parsed URI; `offset` counts characters of a memory's content, `user_id` says whose task it is."""
 
     kind: str
     name: str
-    offset: int
+    offset: int = 0
+    user_id: str | None = None
 
 
 def parse_uri(uri: str) -> Address:
-    """Raises BadArguments for anything but the three kinds."""
+    """Raises BadArguments for anything but the three kinds, and for a parameter that the kind does not have."""
     refusal = BadArguments(
-        "This gateway has memory://memories/{id}, memory://working/{task_id} and memory://stats. Check the URI."
+        "This gateway has memory://memories/{id}, memory://working/{task_id}, memory://working/{task_id}?user_id={user_id} "
+        "and memory://stats. Check the URI."
     )
     try:
         parts = urlsplit(uri)
         name = unquote(parts.path.removeprefix("/"), errors="strict")
-        offset = parse_qs(parts.query).get("offset", ["0"])[0]
+        given = _parameters(parts.query)
     except ValueError:
         raise refusal from None
     known = parts.scheme == "memory" and (
         (parts.netloc in ("memories", "working") and name.strip()) or (parts.netloc == "stats" and not name)
     )
-    if not known or not (offset.isascii() and offset.isdigit() and len(offset) < 10):
+    if not known or set(given) - _PARAMETERS[parts.netloc]:
         raise refusal
-    return Address(parts.netloc, name, int(offset))
+    offset = given.get("offset", "0")
+    if not (offset.isascii() and offset.isdigit() and len(offset) < 10):
+        raise refusal
+    return Address(parts.netloc, name, int(offset), given.get("user_id"))
+
+
+def _parameters(query: str) -> dict[str, str]:
+    """By RFC 3986, not as a web form: a plus stays a plus. An empty one counts as not given, as in a template that was
+    not filled in. Raises ValueError for a repeated one."""
+    given: dict[str, str] = {}
+    for pair in query.split("&"):
+        name, _, value = pair.partition("=")
+        if name in given:
+            raise ValueError(name)
+        if value:
+            given[name] = unquote(value, errors="strict")
+    return given
 
 
 async def read_memory(service: ServiceClient, caller: Caller, address: Address, bytes_max: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import orjson
 
@@ -21,6 +22,8 @@ _CONTENT_CHARS_MIN = 400
 _SUMMARY_CHARS_MAX = 1_000
 # Tags and metadata ride along only while small; the resource has them whole.
 _EXTRAS_BYTES_MAX = 2_000
+# A text of an answer that is not a list of hits keeps at least this much, then its lists get shorter.
+_TEXT_CHARS_MIN = 200
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,24 @@ def fit_document(document: Json, bytes_max: int, marker: str) -> str:
     return text[:end] + marker
 
 
+def fit_answer(answer: Json, bytes_max: int, rest: str) -> Json:
+    """The answer itself while it fits; else a copy of the same shape with its longest texts, then its longest lists
+    cut, and `cut` saying so and, in the words of `rest`, how to get the rest."""
+    if wire_bytes(to_text(answer)) <= bytes_max:
+        return answer
+
+    def shown(chars: int, items: int) -> Json:
+        copy = _shortened(answer, chars, items, outermost=True)
+        return {**copy, "cut": f"Too long for one answer, so texts and lists were cut. {rest}"}
+
+    def fits(chars: int, items: int) -> bool:
+        return wire_bytes(to_text(shown(chars, items))) <= bytes_max
+
+    if fits(_TEXT_CHARS_MIN, bytes_max):
+        return shown(_grown(_TEXT_CHARS_MIN, bytes_max, lambda size: fits(size, bytes_max)), bytes_max)
+    return shown(_TEXT_CHARS_MIN, _grown(1, bytes_max, lambda count: fits(_TEXT_CHARS_MIN, count)))
+
+
 def written(answer: Mapping[str, Json]) -> dict[str, Json]:
     """What a write did, without echoing the text: `{status, id, kind, summary, …}`."""
     memory = answer.get("memory")
@@ -130,6 +151,19 @@ def _with_content(shell: dict[str, Json], content: str, chars: int) -> dict[str,
     }
 
 
+def _shortened(value: Json, chars: int, items: int, *, outermost: bool = False) -> Json:
+    """Texts of at most `chars` characters before their marker, lists and objects of at most `items`; the outermost
+    object keeps all its fields, because the contract bounds them."""
+    if isinstance(value, str) and len(value) > chars:
+        return f"{value[:chars]}… [cut: {chars} of {len(value)} characters]"
+    if isinstance(value, list):
+        return [_shortened(member, chars, items) for member in value[:items]]
+    if isinstance(value, dict):
+        fields = islice(value.items(), None if outermost else items)
+        return {name[:chars]: _shortened(member, chars, items) for name, member in fields}
+    return value
+
+
 def _cost(value: Json) -> int:
     return len(json.dumps(to_text(value)))
 
@@ -151,3 +185,10 @@ def _largest(low: int, high: int, fits: Callable[[int], bool]) -> int:
         else:
             high = middle - 1
     return low
+
+
+def _grown(low: int, high: int, fits: Callable[[int], bool]) -> int:
+    """As `_largest`, by doubling first: what is measured stays near the limit, however long the whole is."""
+    while low < high and fits(min(high, 2 * low)):
+        low = min(high, 2 * low)
+    return _largest(low, min(high, 2 * low - 1), fits) if low < high else low

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
+import anyio
 from mcp.server import CacheHint, Server, ServerRequestContext
 from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
@@ -43,12 +44,12 @@ from mcp_gateway import prompts, resources, results
 from mcp_gateway.access import AccessDesk
 from mcp_gateway.advice import Effect, advise
 from mcp_gateway.arguments import check_arguments, input_schema
-from mcp_gateway.client import Caller, ServiceClient
+from mcp_gateway.client import Caller, Json, ServiceClient
 from mcp_gateway.errors import BadArguments, ServiceFailure
 from mcp_gateway.in_flight import InFlight
 from mcp_gateway.logs import log_request
 from mcp_gateway.settings import GatewaySettings
-from mcp_gateway.tools import LISTED_TOOLS
+from mcp_gateway.tools import ALL_TOOLS
 from mcp_gateway.tools.tool import Call, Tool, find_user_id
 
 SESSION_HEADER = "mcp-session-id"
@@ -82,7 +83,7 @@ class Gateway:
 
 
 @asynccontextmanager
-async def open_gateway(settings: GatewaySettings, tools: Sequence[Tool] = LISTED_TOOLS) -> AsyncIterator[Gateway]:
+async def open_gateway(settings: GatewaySettings, tools: Sequence[Tool] = ALL_TOOLS) -> AsyncIterator[Gateway]:
     service = ServiceClient(settings)
     try:
         yield Gateway(settings, service, AccessDesk(service, settings), {tool.name: tool for tool in tools})
@@ -153,7 +154,7 @@ class _Handlers:
                 "" if tool.effect is Effect.READ else " It is unknown whether it was saved. Search before retrying."
             )
             return _tool_error(f"The memory service gave an answer that the gateway does not understand.{unknown}")
-        text = results.fit_document(answer, self._gateway.settings.gateway_result_bytes_max, "… [cut: too long]")
+        text = await _fitted(answer, self._gateway.settings.gateway_result_bytes_max, tool.rest)
         return CallToolResult(content=[TextContent(type="text", text=text)])
 
     async def read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
@@ -177,7 +178,7 @@ class _Handlers:
         if address.kind == "memories":
             return await resources.read_memory(gateway.service, caller, address, bytes_max)
         if address.kind == "working":
-            user_id = await find_user_id(None, gateway.settings, gateway.access, caller)
+            user_id = await find_user_id(address.user_id, gateway.settings, gateway.access, caller)
             return await resources.read_working_memory(gateway.service, caller, address, user_id, bytes_max)
         # Numbers about everything that the key may see; of one user where one is known.
         known = gateway.settings.user_id or (await gateway.access.standing(caller)).user_id
@@ -240,6 +241,15 @@ class _Handlers:
         key = self._gateway.settings.api_key
         header = f"Bearer {key.get_secret_value().strip()}".encode() if key is not None else None
         return Caller(_request_id.get(), header)
+
+
+async def _fitted(answer: Json, bytes_max: int, rest: str) -> str:
+    text = results.to_text(answer)
+    if results.wire_bytes(text) <= bytes_max:
+        return text
+    # Measures many cuts; the event loop serves the other callers meanwhile.
+    cut = await anyio.to_thread.run_sync(results.fit_answer, answer, bytes_max, rest)
+    return results.fit_document(cut, bytes_max, "… [cut: too long]")
 
 
 def _listed(tool: Tool) -> ListedTool:

@@ -1,4 +1,4 @@
-"""The `hindsight` command: serve · migrate · reindex · keys · doctor, and what other packages add.
+"""The `hindsight` command: serve · migrate · reindex · export · import · keys · doctor, and what other packages add.
 
 Local-stack adds up, down, status and logs through the entry-point group `hindsight.commands`.  Commands typed beside a
 running local stack find its URLs in HINDSIGHT_HOME/stack.env.
@@ -8,6 +8,7 @@ import asyncio
 import logging
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 from uuid import UUID
 
@@ -51,6 +52,39 @@ def reindex(
     from memory_service.reindexing import reindex as run
 
     asyncio.run(run(settings_beside_stack(), replace=replace))
+
+
+@app.command("export")
+def export_command(
+    user: Annotated[str, typer.Option("--user", help="whose memory")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="the file to write; - is standard output")] = Path("-"),
+    url: Annotated[str | None, typer.Option(envvar="HINDSIGHT_SERVICE_URL", help="the service's address")] = None,
+) -> None:
+    """Write everything of a user to a file of JSON lines.  HINDSIGHT_API_KEY holds the key, where one is needed."""
+    from memory_service.exporting import export
+
+    lines = export(settings_beside_stack(), user_id=user, path=output, url=url)
+    typer.echo(f"{lines} lines exported", err=True)
+
+
+@app.command("import")
+def import_command(
+    file: Annotated[Path | None, typer.Argument(help="an export, or seeds: JSON lines")] = None,
+    seeds: Annotated[bool, typer.Option("--seeds", help="the lessons that come with Hindsight, for *shared")] = False,
+    user: Annotated[str | None, typer.Option("--user", help="import all lines for this user")] = None,
+    url: Annotated[str | None, typer.Option(envvar="HINDSIGHT_SERVICE_URL", help="the service's address")] = None,
+) -> None:
+    """Take in a file of JSON lines.  What is there already stays as it is, so importing twice adds nothing."""
+    from memory_service.importing import import_file
+
+    if (file is None) != seeds:
+        refuse("name either a file or --seeds")
+    settings = settings_beside_stack()
+    report = import_file(settings, file, user_id=user, url=url)
+    for line in report.lines():
+        typer.echo(line)
+    if not report.good:
+        raise typer.Exit(1)
 
 
 @keys_app.command("create")

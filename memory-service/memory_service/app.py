@@ -12,7 +12,21 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from memory_service.api import experiences, memories, operations, search, users, working
+from memory_service.api import (
+    conflicts,
+    context,
+    experiences,
+    lifecycle,
+    memories,
+    moving,
+    operations,
+    relations,
+    search,
+    tasks,
+    turns,
+    users,
+    working,
+)
 from memory_service.api.contract import install_openapi
 from memory_service.api.middleware import LoopbackHosts, RequestLog
 from memory_service.api.problems import install
@@ -51,8 +65,20 @@ def create_app(settings: Settings, **overrides: Any) -> FastAPI:
     app.state.refused = None
     install(app)
     for router in (
-        search.router, memories.router, experiences.router, working.router, users.router, operations.router,
-    ):  # fmt: skip
+        search.router,
+        context.router,
+        memories.router,
+        lifecycle.router,
+        relations.router,
+        conflicts.router,
+        experiences.router,
+        working.router,
+        turns.router,
+        tasks.router,
+        users.router,
+        moving.router,
+        operations.router,
+    ):
         app.include_router(router)
     install_openapi(app)
     app.add_middleware(LoopbackHosts, keys_required=lambda: app.state.runtime.access.required())

@@ -1,4 +1,4 @@
-"""What runs, wired how?  The only place where clients and services are built.
+"""What runs, wired how?  The only place where services are built.
 
 App, worker, CLI and tests all open the same Runtime; tests hand in another clock or embedder here.
 """
@@ -6,7 +6,8 @@ App, worker, CLI and tests all open the same Runtime; tests hand in another cloc
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 
 from redis.asyncio import Redis
 
@@ -14,44 +15,58 @@ from memory_service.access import Access
 from memory_service.domain import Clock, Json, Memory, utc_now
 from memory_service.experience.active import ActiveLessons
 from memory_service.experience.advice import Advice
-from memory_service.experience.conditions_settings import ConditionLimits
-from memory_service.experience.confidence_settings import ConfidenceSettings
-from memory_service.experience.distill_rules import load_distill_rules
-from memory_service.experience.review_rules import load_review_rules
+from memory_service.experience.distill_model import ModelDistiller, load_distill_terms
+from memory_service.experience.distill_model_settings import DistillModelNumbers
+from memory_service.experience.for_context import lessons_for_context
+from memory_service.experience.query_distill import QueryDistiller, load_query_prompt
 from memory_service.experience.semantic import SemanticLessons
 from memory_service.experience.service import Experiences
-from memory_service.experience.settings import ExperienceNumbers
-from memory_service.experience.store import LessonRules
+from memory_service.foundation import Ground, open_ground
 from memory_service.jobs.relay import Relay
 from memory_service.jobs.retrieval_log import RetrievalLog
 from memory_service.lifecycle.erasure import Erasure
 from memory_service.lifecycle.heat import heat_at
-from memory_service.metrics import EMBED_BATCH, EMBED_CACHE
-from memory_service.models.batching import EmbedderObserver
-from memory_service.models.embedders import open_embedder
-from memory_service.models.embedding_settings import EmbedderConfig, EmbeddingTunables
-from memory_service.models.language import ChatModel, open_language_model
-from memory_service.models.language_settings import LanguageNumbers, language_config
-from memory_service.models.ports import Embedder
+from memory_service.lifecycle.relations import Relations
+from memory_service.lifecycle.service import Lifecycle
+from memory_service.models.ports import Embedder, LanguageModel
+from memory_service.moving.exports import Exports
+from memory_service.moving.seeds import memory_seeds
+from memory_service.moving.service import Imports
+from memory_service.moving.settings import MovingNumbers
 from memory_service.operations import Operations
+from memory_service.recall.context import Contexts
+from memory_service.recall.injection import InjectionNumbers
 from memory_service.recall.lanes import Lanes
 from memory_service.recall.reader import MemoryReader
 from memory_service.recall.service import Recall
-from memory_service.settings import Calibration, Settings, Tunables, load_tunables
+from memory_service.settings import Settings, Tunables
 from memory_service.shapes import memory_json
 from memory_service.stores.postgres.pool import Postgres
 from memory_service.stores.qdrant import VectorIndex
-from memory_service.stores.redis import WorkingStore, open_redis
-from memory_service.vocabulary import Vocabulary, load_vocabulary
+from memory_service.stores.redis import WorkingStore
+from memory_service.stores.redis_runs import RunStore
+from memory_service.stores.session_buffer import BufferBounds, SessionBuffer
+from memory_service.tasks.finish import Doing, Finishing
+from memory_service.tasks.first import first_context
+from memory_service.tasks.service import TaskRules, Tasks
+from memory_service.tasks.settings import TaskNumbers
+from memory_service.working.notes import TaskNotebook
 from memory_service.working.service import WorkingMemory
 from memory_service.working.settings import Working
-from memory_service.write.contrasts import load_contrasts
-from memory_service.write.reading import ReadingNumbers, load_reading_terms
-from memory_service.write.rules import load_summary_rules
+from memory_service.write.conflict_rules import load_conflict_rules
+from memory_service.write.contradictions import ConflictNumbers, Contradictions
+from memory_service.write.reading import ReadingNumbers, ReadingTerms, load_reading_terms
+from memory_service.write.resolving import Conflicts
 from memory_service.write.service import MemoryWriter
 from memory_service.write.similar import SimilarMemories
+from memory_service.write.storing import Storing
+from memory_service.write.triggers import load_trigger_rules
+from memory_service.write.turn_reading import TurnReadingNumbers, load_turn_terms
+from memory_service.write.turn_service import Turns
+from memory_service.write.turn_settings import TurnNumbers
 
 log = logging.getLogger(__name__)
+Reader = tuple[LanguageModel, ReadingTerms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +82,20 @@ class Runtime:
     embedder: Embedder
     access: Access
     writer: MemoryWriter
+    conflicts: Conflicts
     reader: MemoryReader
     recall: Recall
+    contexts: Contexts
     working: WorkingMemory
+    turns: Turns
+    tasks: Tasks
+    finishing: Finishing
     experiences: Experiences
     erasure: Erasure
+    lifecycle: Lifecycle
+    relations: Relations
+    exports: Exports
+    imports: Imports
     relay: Relay
     retrieval_log: RetrievalLog
     operations: Operations
@@ -92,132 +116,146 @@ async def open_runtime(
     progress: Callable[[str], None] = log.info,
 ) -> AsyncIterator[Runtime]:
     """Build everything, hand it out, close it.  Connects lazily: a store that is down does not keep the others from working."""
-    numbers = tunables or load_tunables(settings)
-    folder = settings.config_folder
-    vocabulary = load_vocabulary(folder / "terms.toml", folder / "stop_words.toml")
-    rules, contrasts = load_summary_rules(folder / "summarise.toml"), load_contrasts(folder / "contrasts.toml")
     async with AsyncExitStack() as stack:
-        if embedder is None:
-            embedder = await open_embedder(
-                _embedder_config(settings), embedding_tunables(numbers), progress, _observer()
-            )
-            stack.push_async_callback(embedder.close)
-        language = _language(settings, numbers, stack)
-        terms = load_reading_terms(rules, numbers.section("reading", ReadingNumbers))
-        reading = (language, terms) if language else None
-        postgres = Postgres(settings.database_url, numbers.stores)
-        await postgres.open()
-        stack.push_async_callback(postgres.close)
-        working_numbers = numbers.section("working", Working)
-        redis = open_redis(settings.redis_url, numbers.stores.redis_timeout_s, working_numbers.redis_connections_max)
-        stack.push_async_callback(redis.aclose)
-        index = VectorIndex(
-            settings.qdrant_url,
-            settings.qdrant_collection,
-            embedder.fingerprint,
-            numbers.stores.qdrant_timeout_s,
-            settings.qdrant_api_key,
-        )
-        stack.push_async_callback(index.close)
-        tasks = WorkingStore(
-            redis, ttl_seconds_max=working_numbers.ttl_seconds_max, once_seconds=numbers.limits.idempotency_hours * 3600
-        )
-        working = WorkingMemory(tasks, working_numbers, embedder.count_tokens, clock)
-        relay = Relay(postgres, index, embedder, vocabulary, numbers.relay, working.erase_copies)
-        retrieval_log = RetrievalLog(postgres, numbers.retrievals)
-        lanes = Lanes(postgres, index, embedder, vocabulary, numbers.search, numbers.rank)
-        similar = SimilarMemories(postgres, index, embedder, vocabulary, contrasts, numbers.write, clock)
-        curve = calibration_of(numbers, embedder.fingerprint.model)
-        experiences = _experiences(settings, numbers, vocabulary, clock, postgres, index, embedder, relay.nudge)
-        yield Runtime(
-            settings=settings,
-            tunables=numbers,
-            clock=clock,
-            postgres=postgres,
-            redis=redis,
-            index=index,
-            embedder=embedder,
-            access=Access(postgres, numbers.limits, clock),
-            writer=MemoryWriter(
-                postgres, similar, vocabulary, rules, numbers, clock, relay.nudge, relay.apply_now, reading
-            ),
-            reader=MemoryReader(postgres, clock, numbers.heat),
-            recall=Recall(postgres, lanes, curve, numbers, clock, retrieval_log.note),
-            working=working,
-            experiences=experiences,
-            erasure=Erasure(postgres, working, relay.nudge),
-            relay=relay,
-            retrieval_log=retrieval_log,
-            operations=Operations(postgres, redis, index, embedder, relay, retrieval_log),
-        )
+        ground = await open_ground(stack, settings, clock, embedder, tunables, progress)
+        yield _runtime(ground, stack)
 
 
-def embedding_tunables(numbers: Tunables) -> EmbeddingTunables:
-    """[embedding] of memory.toml.  Raises SetupRefused naming a key that is missing or unknown."""
-    return numbers.values("embedding", EmbeddingTunables, [f.name for f in fields(EmbeddingTunables)])
-
-
-def calibration_of(numbers: Tunables, model: str) -> Calibration:
-    """The curve of this model, or the default one."""
-    return numbers.calibration.get(model) or numbers.calibration["default"]
-
-
-def _experiences(
-    settings: Settings,
-    numbers: Tunables,
-    vocabulary: Vocabulary,
-    clock: Clock,
-    postgres: Postgres,
-    index: VectorIndex,
-    embedder: Embedder,
-    nudge: Callable[[], None],
-) -> Experiences:
-    rules = LessonRules(
-        numbers.section("experience", ExperienceNumbers),
-        numbers.section("experience_conditions", ConditionLimits),
-        numbers.section("experience_confidence", ConfidenceSettings),
-        vocabulary,
+def _runtime(ground: Ground, stack: AsyncExitStack) -> Runtime:
+    numbers, clock, postgres = ground.numbers, ground.clock, ground.postgres
+    working = _working(ground)
+    relay = Relay(postgres, ground.index, ground.embedder, ground.vocabulary, numbers.relay, working.erase_copies)
+    retrieval_log = RetrievalLog(postgres, numbers.retrievals)
+    storing = _storing(ground)
+    new_writer = _writer(ground, storing, relay)
+    turns = _turns(ground, new_writer(None), working)
+    experiences = _experiences(ground, relay, stack)
+    recall = _recall(ground, retrieval_log)
+    contexts = _contexts(ground, recall, experiences, retrieval_log)
+    lifecycle = Lifecycle(postgres, ground.vocabulary, numbers, clock, relay.nudge, retrieval_log.flush)
+    doing = Doing(new_writer(None).write, experiences.distill, experiences.feedback, turns.end_task, lifecycle.mark_used)
+    tasks, finishing = _task_loop(ground, working, contexts, experiences, doing)
+    return Runtime(
+        settings=ground.settings,
+        tunables=numbers,
+        clock=clock,
+        postgres=postgres,
+        redis=ground.redis,
+        index=ground.index,
+        embedder=ground.embedder,
+        access=Access(postgres, numbers.limits, clock),
+        writer=new_writer(_reading(ground)),
+        conflicts=Conflicts(postgres, storing, ground.vocabulary, ground.summary_rules, numbers, clock, relay.nudge),
+        reader=MemoryReader(postgres, clock, numbers.heat),
+        recall=recall,
+        contexts=contexts,
+        working=working,
+        turns=turns,
+        tasks=tasks,
+        finishing=finishing,
+        experiences=experiences,
+        erasure=Erasure(postgres, working, relay.nudge, turns.erase_user),
+        lifecycle=lifecycle,
+        relations=Relations(postgres, clock, relay.nudge),
+        exports=Exports(postgres, numbers.section("moving", MovingNumbers), ground.embedder.fingerprint, clock),
+        imports=_imports(ground, relay),
+        relay=relay,
+        retrieval_log=retrieval_log,
+        operations=Operations(postgres, ground.redis, ground.index, ground.embedder, relay, retrieval_log),
     )
-    curve, deadline_s = calibration_of(numbers, embedder.fingerprint.model), numbers.search.lane_deadline_s
+
+
+def _working(ground: Ground) -> WorkingMemory:
+    own = ground.numbers.section("working", Working)
+    once_seconds = ground.numbers.limits.idempotency_hours * 3600
+    store = WorkingStore(ground.redis, ttl_seconds_max=own.ttl_seconds_max, once_seconds=once_seconds)
+    return WorkingMemory(store, own, ground.embedder.count_tokens, ground.clock)
+
+
+def _storing(ground: Ground) -> Storing:
+    rules = load_conflict_rules(ground.folder / "conflicts.toml")
+    contradictions = Contradictions(rules, ground.numbers.section("conflicts", ConflictNumbers))
+    return Storing(ground.vocabulary, ground.numbers.limits, contradictions)
+
+
+def _writer(ground: Ground, storing: Storing, relay: Relay) -> Callable[[Reader | None], MemoryWriter]:
+    """Makes writers that read with a language model, or without one."""
+    numbers, contradictions = ground.numbers, storing.contradictions
+    similar = SimilarMemories(
+        ground.postgres, ground.index, ground.embedder, ground.vocabulary, ground.contrasts, numbers.write, ground.clock,
+        contradictions.numbers.neighbours,
+    )  # fmt: skip
+    return partial(
+        MemoryWriter, ground.postgres, similar, contradictions, storing, ground.vocabulary, ground.summary_rules, numbers,
+        ground.clock, relay.nudge, relay.apply_now,
+    )  # fmt: skip
+
+
+def _reading(ground: Ground) -> Reader | None:
+    """The language model that reads what is written with `infer`."""
+    if ground.language is None:
+        return None
+    return ground.language, load_reading_terms(ground.summary_rules, ground.numbers.section("reading", ReadingNumbers))
+
+
+def _recall(ground: Ground, retrieval_log: RetrievalLog) -> Recall:
+    numbers = ground.numbers
+    lanes = Lanes(ground.postgres, ground.index, ground.embedder, ground.vocabulary, numbers.search, numbers.rank)
+    return Recall(ground.postgres, lanes, ground.readings, numbers, ground.clock, retrieval_log.note)
+
+
+def _contexts(ground: Ground, recall: Recall, experiences: Experiences, retrieval_log: RetrievalLog) -> Contexts:
+    own = ground.numbers.section("injection", InjectionNumbers)
+    lessons = lessons_for_context(experiences.query, own)
+    note, keep = retrieval_log.note, retrieval_log.keep
+    return Contexts(recall.find, lessons, ground.embedder.count_tokens, own, ground.clock, note, keep)
+
+
+def _experiences(ground: Ground, relay: Relay, stack: AsyncExitStack) -> Experiences:
+    rules, numbers, postgres = ground.lesson_rules, ground.numbers, ground.postgres
     active = ActiveLessons(postgres, rules.numbers, rules.limits, rules.confidence)
-    meant = SemanticLessons(postgres, index, embedder, vocabulary, rules.numbers, numbers.rank, curve, deadline_s)
-    folder = settings.config_folder
-    distilling = load_distill_rules(folder / "distill.toml", load_review_rules(folder / "review.toml"), vocabulary)
-    advice = Advice(postgres, active, meant, rules, numbers.rank)
-    return Experiences(postgres, advice, meant, rules, distilling, clock, nudge)
-
-
-def _language(settings: Settings, numbers: Tunables, stack: AsyncExitStack) -> ChatModel | None:
-    """The configured language model, closed with the stack; None means that the deterministic twins do its work."""
-    language = open_language_model(language_config(settings), numbers.section("language", LanguageNumbers))
-    if language is not None:
-        stack.push_async_callback(language.close)
-    return language
-
-
-def _embedder_config(settings: Settings) -> EmbedderConfig:
-    return EmbedderConfig(
-        provider=settings.embedding_provider,
-        model=settings.embedding_model,
-        revision=settings.embedding_revision,
-        base_url=settings.embedding_base_url,
-        api_key=settings.embedding_api_key,
-        query_prefix=settings.embedding_query_prefix,
-        passage_prefix=settings.embedding_passage_prefix,
-        dimensions=settings.embedding_dimensions,
-        model_dir=settings.models_folder,
-        device=settings.embedding_device,
+    stack.push_async_callback(active.close)
+    deadline_s = numbers.search.lane_deadline_s
+    meant = SemanticLessons(
+        postgres, ground.index, ground.embedder, ground.vocabulary, rules.numbers, numbers.rank, ground.readings, deadline_s
     )
+    asking = numbers.section("distill_model", DistillModelNumbers)
+    wording = ground.language if rules.numbers.derive_query_with_model else None
+    distiller = QueryDistiller(ground.distill_rules, asking, wording, load_query_prompt())
+    advice = Advice(postgres, active, meant, rules, numbers.rank, distiller if rules.numbers.derive_query else None)
+    model = None
+    if ground.language is not None:
+        terms = load_distill_terms(ground.distill_rules, asking, rules.limits)
+        model = ModelDistiller(ground.language, terms, ground.embedder.count_tokens)
+    return Experiences(postgres, advice, meant, rules, ground.distill_rules, ground.clock, relay.nudge, model)
 
 
-def _observer() -> EmbedderObserver:
-    """Metrics of the embedder."""
+def _turns(ground: Ground, writer: MemoryWriter, working: WorkingMemory) -> Turns:
+    own, rules = ground.numbers.section("turns", TurnNumbers), ground.summary_rules
+    bounds = BufferBounds(own.life_seconds * 1000, own.lease_seconds * 1000, own.buffer_messages_max, own.buffer_bytes_max)
+    triggers = load_trigger_rules(ground.folder / "triggers.toml", rules)
+    terms = load_reading_terms(rules, ground.numbers.section("reading", ReadingNumbers))
+    asking = load_turn_terms(rules, terms, ground.contrasts, ground.numbers.section("turn_reading", TurnReadingNumbers))
+    language = (ground.language, asking) if ground.language else None
+    buffer = SessionBuffer(ground.redis, bounds)
+    return Turns(ground.postgres, buffer, writer, TaskNotebook(working), triggers, own, ground.clock, language)
 
-    def batch(role: str, rows: int, _seconds: float) -> None:
-        EMBED_BATCH.labels(role).observe(rows)
 
-    def cache(role: str, hits: int, misses: int) -> None:
-        EMBED_CACHE.labels(role, "hit").inc(hits)
-        EMBED_CACHE.labels(role, "miss").inc(misses)
+def _task_loop(
+    ground: Ground, working: WorkingMemory, contexts: Contexts, experiences: Experiences, doing: Doing
+) -> tuple[Tasks, Finishing]:
+    own, numbers = ground.numbers.section("tasks", TaskNumbers), ground.numbers.section("working", Working)
+    injecting = contexts.numbers
+    rules = TaskRules(own, numbers, ground.distill_rules, injecting.tokens_default, injecting.tokens_max)
+    runs = RunStore(ground.redis, ttl_seconds_max=numbers.ttl_seconds_max)
+    first = first_context(contexts.build, own.first_memories_max, ground.clock)
+    count = ground.embedder.count_tokens
+    tasks = Tasks(ground.postgres, runs, rules, ground.clock, count, working.get, first, experiences.query)
+    return tasks, Finishing(ground.postgres, runs, rules, ground.clock, doing)
 
-    return EmbedderObserver(batch, cache)
+
+def _imports(ground: Ground, relay: Relay) -> Imports:
+    numbers = ground.numbers
+    seeds = memory_seeds(ground.summary_rules, numbers.write, numbers.heat)
+    own = numbers.section("moving", MovingNumbers)
+    return Imports(ground.postgres, ground.vocabulary, ground.lesson_rules, own, seeds, ground.clock, relay.nudge)

@@ -18,6 +18,7 @@ State = Literal["active", "cold", "superseded", "compressed"]
 IndexState = Literal["pending", "indexed", "failed"]
 ExperienceStatus = Literal["active", "superseded", "retired"]
 ExperienceOrigin = Literal["success", "failure", "detour", "feedback", "insight"]
+FeedbackOutcome = Literal["success", "failure", "irrelevant", "outdated"]
 Role = Literal["reader", "writer", "admin"]
 Lane = Literal["vector", "keyword", "structured", "recent"]
 Json = dict[str, Any]
@@ -51,6 +52,11 @@ class Caller:
     @property
     def may_write(self) -> bool:
         return self.role in ("writer", "admin")
+
+    @property
+    def actor(self) -> str:
+        """Who did it, as versions remember it."""
+        return f"key:{self.key_id}" if self.key_id else "local"
 
     @property
     def is_admin(self) -> bool:
@@ -106,6 +112,7 @@ class Memory:
     last_accessed_at: datetime | None = None
     access_count: int = 0
     index_state: IndexState = "pending"
+    written_by: str | None = None
 
     def expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now

@@ -8,7 +8,8 @@
     ├── Conflict 409 conflict
     │   ├── StaleVersion 409 stale_version
     │   ├── RequestInProgress 409 request_in_progress   (Retry-After)
-    │   └── TaskExists 409 task_exists
+    │   ├── TaskExists 409 task_exists
+    │   └── TaskFinished 409 task_finished   with another outcome
     ├── Gone 410 gone
     ├── TooLarge 413 too_large
     ├── InvalidFields 422 invalid       every field named
@@ -81,6 +82,10 @@ class RequestInProgress(Conflict):
 
 class TaskExists(Conflict):
     code, title = "task_exists", "A live task of that id exists already"
+
+
+class TaskFinished(Conflict):
+    code, title = "task_finished", "The task was finished with another outcome"
 
 
 class Gone(HindsightError):

@@ -37,3 +37,4 @@ LANGUAGE_COST = Counter(
     "hindsight_language_cost_total", "Tokens × the prices in [language], in their currency", ["purpose"]
 )
 READINGS = Counter("hindsight_readings_total", "Texts read for their summary and labels, by what read them", ["by"])
+DISTILLATIONS = Counter("hindsight_distillations_total", "Runs that a language model was asked about, by whose lessons hold", ["by"])

@@ -1,15 +1,32 @@
-"""How does the service listen?  uvicorn on uvloop and httptools, with a bounded shutdown."""
+"""How does the service listen?  uvicorn on uvloop and httptools, with a bounded shutdown.
+
+What never becomes a request (an unknown method, a broken header) is answered here, in the shape of every other problem.
+"""
 
 import sys
 from contextlib import suppress
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from memory_service.api.problems import MEDIA_TYPE, problem
 from memory_service.app import create_app
+from memory_service.errors import BadRequest
 from memory_service.logs import configure
 from memory_service.settings import Settings, load_tunables
+from memory_service.shapes import to_json
 
 EXIT_REFUSED = 2
+
+
+class ProblemProtocol(HttpToolsProtocol):
+    """Answers bytes that are no HTTP request; uvicorn itself would answer them in plain text."""
+
+    def send_400_response(self, msg: str) -> None:
+        body = to_json(problem(BadRequest(msg)))
+        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(head.encode("ascii") + body)
+        self.transport.close()
 
 
 def run(settings: Settings) -> None:
@@ -21,6 +38,7 @@ def run(settings: Settings) -> None:
         app,
         host=settings.host,
         port=settings.port,
+        http=ProblemProtocol,
         log_config=None,
         access_log=False,
         server_header=False,

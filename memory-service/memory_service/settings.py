@@ -59,6 +59,7 @@ class Search(Section):
     keyword_per_term: int
     keyword_hits: int
     keyword_terms_max: int
+    script_chars: int
     structured_days: float
     structured_importance_min: float
     structured_hits: int
@@ -72,8 +73,6 @@ class Rank(Section):
     freshness_weight: float
     freshness_days: float
     freshness_days_semantic: float
-    vector_weight: float
-    keyword_weight: float
     structured_relevance: float
     recent_relevance: float
     importance_nudge: float
@@ -81,13 +80,6 @@ class Rank(Section):
     heat_nudge: float
     bm25_k1: float
     bm25_b: float
-
-
-class Calibration(Section):
-    """Cosines of one embedding model that mean relevance 0.5 and how fast it rises around there (logistic)."""
-
-    midpoint: float
-    slope: float
 
 
 class Heat(Section):
@@ -141,7 +133,6 @@ class Tunables(BaseModel):
     limits: Limits
     search: Search
     rank: Rank
-    calibration: dict[str, Calibration]
     heat: Heat
     write: Write
     relay: Relay

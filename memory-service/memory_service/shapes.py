@@ -41,17 +41,17 @@ def memory_json(memory: Memory, model: str | None = None, heat: float | None = N
         "state": memory.state,
         "pinned": memory.pinned,
         "superseded_by": str(memory.superseded_by) if memory.superseded_by else None,
-        "valid_from": _time(memory.valid_from),
-        "valid_to": _time(memory.valid_to),
+        "valid_from": time_text(memory.valid_from),
+        "valid_to": time_text(memory.valid_to),
         "related_ids": [str(i) for i in memory.related_ids],
         "metadata": _mapping(memory.metadata),
         "version": memory.version,
         "conflict_id": str(memory.conflict_id) if memory.conflict_id else None,
-        "occurred_at": _time(memory.occurred_at),
-        "expires_at": _time(memory.expires_at),
-        "created_at": _time(memory.created_at),
-        "updated_at": _time(memory.updated_at),
-        "last_accessed_at": _time(memory.last_accessed_at),
+        "occurred_at": time_text(memory.occurred_at),
+        "expires_at": time_text(memory.expires_at),
+        "created_at": time_text(memory.created_at),
+        "updated_at": time_text(memory.updated_at),
+        "last_accessed_at": time_text(memory.last_accessed_at),
         "access_count": memory.access_count,
         "index": {"state": memory.index_state, "model": model},
     }
@@ -82,13 +82,13 @@ def experience_json(experience: Experience, effective_confidence: float | None =
         "failure_count": experience.failure_count,
         "version": experience.version,
         "condition_hash": experience.condition_hash.hex(),
-        "created_at": _time(experience.created_at),
-        "updated_at": _time(experience.updated_at),
+        "created_at": time_text(experience.created_at),
+        "updated_at": time_text(experience.updated_at),
     }
     return shown if effective_confidence is None else {**shown, "effective_confidence": round(effective_confidence, 6)}
 
 
-def _time(moment: Any) -> str | None:
+def time_text(moment: Any) -> str | None:
     return moment.isoformat().replace("+00:00", "Z") if moment is not None else None
 
 

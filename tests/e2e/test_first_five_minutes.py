@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import subprocess
+import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,55 +14,9 @@ import psycopg
 import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
+from stack_running import Stack
 
-UP_S, DOWN_S = 240, 60
 EXECUTABLES = Path(sys.executable).parent
-
-
-@dataclass(frozen=True)
-class Stack:
-    """A running stack, as `hindsight up` made it."""
-
-    home: Path
-    environment: dict[str, str]
-    service: str
-    gateway: str
-
-    def hindsight(self, *arguments: str, timeout_s: float = DOWN_S) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "memory_service", *arguments]
-        return subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
-
-
-def free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    home = tmp_path_factory.mktemp("home")
-    service_port, gateway_port = free_ports(2)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HINDSIGHT_")}
-    # The deterministic embedder: the bundled one has tests of its own and takes a download.
-    environment = {**kept, "HINDSIGHT_HOME": str(home), "HINDSIGHT_EMBEDDING_PROVIDER": "hash"}
-    made = Stack(home, environment, f"http://127.0.0.1:{service_port}", f"http://127.0.0.1:{gateway_port}/mcp")
-    started = made.hindsight(
-        "up", "--detach", "--port", str(service_port), "--gateway-port", str(gateway_port), timeout_s=UP_S
-    )
-    try:
-        assert started.returncode == 0, started.stdout + started.stderr
-        assert "curl" in started.stdout
-        yield made
-    finally:
-        made.hindsight("down")
 
 
 def test_what_was_written_is_found_and_seen_in_psql(stack: Stack) -> None:
@@ -82,45 +33,93 @@ def test_what_was_written_is_found_and_seen_in_psql(stack: Stack) -> None:
     assert rows == [("preference", "I prefer answers in Chinese. 回复请用中文。")]
 
 
-async def exchange(client: Client) -> list[str]:
-    """Write with one tool, find with another, note in a task; the names of the tools."""
+@dataclass(frozen=True)
+class Tools:
+    """One user's tools over MCP."""
 
-    async def call(name: str, **arguments: Any) -> str:
-        answer = await client.call_tool(name, {"user_id": "bob", **arguments})
+    client: Client
+    user_id: str
+
+    async def text(self, name: str, **arguments: Any) -> str:
+        answer = await self.client.call_tool(name, {"user_id": self.user_id, **arguments})
         text = "".join(block.text for block in answer.content)  # type: ignore[union-attr]
         assert not answer.is_error, text
         return text
 
+    async def __call__(self, name: str, **arguments: Any) -> Any:
+        return json.loads(await self.text(name, **arguments))
+
+    async def rate(self, id: str, outcome: str) -> Any:
+        answer = await self.client.call_tool("memory_feedback", {"id": id, "outcome": outcome})
+        assert not answer.is_error, answer.content
+        return json.loads(answer.content[0].text)  # type: ignore[union-attr]
+
+
+async def write_and_find(call: Tools) -> None:
     await call("memory_write", content="The deploy of billing failed with E1234 because the disk was full")
     await asyncio.sleep(0.5)
-    assert "E1234" in await call("memory_search", query="why did billing fail with E1234")
-    await call("task_note", task_id="t1", fact="the disk of billing is full", tool="df", status="success")
-    listed = await client.list_tools()
-    return sorted(tool.name for tool in listed.tools)
+    assert "E1234" in await call.text("memory_search", query="why did billing fail with E1234")
+
+
+async def run_task_loop(call: Tools) -> None:
+    """A task that takes a detour; the next of its kind is told so, before the same mistake."""
+    wrong, right = {"url": "/orders", "format": "xml"}, {"url": "/orders", "format": "json"}
+    first = await call("task_start", goal="list all orders of the shop", task_type="shop", state={"shop": "open"})
+    task_id = first["task_id"]
+    assert (await call("task_advice", task_id=task_id, tool="http_get", arguments=wrong))["hints"] == []
+    await call("task_note", task_id=task_id, tool="http_get", arguments=wrong, error="415 use format=json")
+    again = await call("task_advice", task_id=task_id, tool="http_get", arguments=wrong)
+    assert "failed_before" in [hint["type"] for hint in again["hints"]]
+    await call("task_note", task_id=task_id, tool="http_get", arguments=right, result="[1, 2]", fact="two orders")
+    uri = f"memory://working/{task_id}?user_id={call.user_id}"
+    assert "two orders" in (await call.client.read_resource(uri)).contents[0].text  # type: ignore[union-attr]
+    finished = await call("task_finish", task_id=task_id, outcome="success", result="two orders")
+    assert finished["review"]["failed_calls"] == 1
+    assert {one["status"] for one in finished["experiences"]} == {"created"}
+    repeated = await call("task_finish", task_id=task_id, outcome="success", result="two orders")
+    assert repeated["episode"]["id"] == finished["episode"]["id"]
+
+    await asyncio.sleep(0.5)
+    second = await call("task_start", goal="list all orders of the shop of May", task_type="shop", task_id="may/2")
+    told = [item["id"] for item in second["context"]["items"] if item["what"] == "experience"]
+    assert set(told) & {one["id"] for one in finished["experiences"]}, second
+    assert "415" in second["context"]["text"]
+    warned = await call("task_advice", task_id="may/2", tool="http_get", arguments=wrong)
+    lessons = [hint for hint in warned["hints"] if hint["type"] == "experience"]
+    assert {hint["source_id"] for hint in lessons} <= {one["id"] for one in finished["experiences"]}
+    assert "json" in lessons[0]["text"]
+    rated = await call.rate(lessons[0]["source_id"], "success")
+    assert rated == await call.rate(lessons[0]["source_id"], "success")  # counts once
+    assert (await call.rate(finished["episode"]["id"], "success"))["status"] == "recorded"
+    await call("task_finish", task_id="may/2", outcome="aborted")
 
 
 TOOLS = [
     "memory_delete",
     "memory_distill",
+    "memory_feedback",
     "memory_query",
     "memory_search",
     "memory_update",
     "memory_write",
     "search_episodic_memory",
+    "task_advice",
+    "task_finish",
     "task_note",
+    "task_start",
 ]
 
 
-async def test_an_mcp_client_over_http_writes_searches_and_takes_notes(stack: Stack) -> None:
-    async with Client(stack.gateway) as client:
-        assert set(TOOLS) <= set(await exchange(client))
-
-
-async def test_an_mcp_client_over_stdio_does_the_same(stack: Stack) -> None:
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+async def test_an_mcp_client_writes_searches_and_runs_a_whole_task(transport: str, stack: Stack) -> None:
     environment = {**stack.environment, "HINDSIGHT_SERVICE_URL": stack.service}
-    parameters = StdioServerParameters(command=str(EXECUTABLES / "hindsight-mcp"), args=["stdio"], env=environment)
-    async with Client(parameters) as client:
-        assert set(TOOLS) <= set(await exchange(client))
+    command = str(EXECUTABLES / "hindsight-mcp")
+    parameters = StdioServerParameters(command=command, args=["stdio"], env=environment)
+    async with Client(stack.gateway if transport == "http" else parameters) as client:
+        assert sorted(tool.name for tool in (await client.list_tools()).tools) == TOOLS
+        call = Tools(client, f"bob-{transport}")
+        await write_and_find(call)
+        await run_task_loop(call)
 
 
 def test_status_doctor_and_keys_work_beside_the_stack(stack: Stack) -> None:

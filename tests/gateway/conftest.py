@@ -54,6 +54,6 @@ def gateway(service_url: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="session")
 def full_gateway_url(service_url: str) -> Iterator[str]:
-    """All twelve tools, also those that are not listed yet."""
+    """The same server inside the test process, with the default time limits."""
     with gateway_thread(service_url, ALL_TOOLS, gateway_access_cache_seconds=0) as url:
         yield url

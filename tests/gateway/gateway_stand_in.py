@@ -88,6 +88,7 @@ class StandIn:
         self.violations: list[str] = []
         self.memories: dict[str, dict[str, Json]] = {}
         self.working: dict[str, dict[str, Json]] = {}
+        self.experiences = {"lesson"}
         self.keys: dict[str, str | None] = {}
         self.has_key_self = True
         self._scripts: list[tuple[str, re.Pattern[str], list[Behaviour]]] = []
@@ -182,14 +183,16 @@ class StandIn:
             ),
             f"POST /v1/experiences/{ID}/feedback": lambda seen, i: (
                 Answer(200, {"experience": {"id": i, "confidence": 0.85}})
-                if i == "lesson"
+                if i in self.experiences
                 else problem(404, "not_found")
             ),
             "POST /v1/experiences/query": lambda seen: Answer(200, {"results": []}),
             "POST /v1/experiences/distill": lambda seen: Answer(200, {"review": {"steps": 1}, "experiences": []}),
-            "POST /v1/tasks": lambda seen: Answer(201, {"task_id": "t", "working_memory": {}, "context": {"text": ""}}),
-            f"POST /v1/tasks/{ID}/advice": lambda seen, i: Answer(200, {"hints": [], "text": ""}),
-            f"POST /v1/tasks/{ID}/finish": lambda seen, i: Answer(200, {"episode": {"id": "e"}, "experiences": []}),
+            "POST /v1/tasks": self._start,
+            f"POST /v1/tasks/{ID}/advice": lambda seen, i: (
+                Answer(200, {"hints": [], "text": ""}) if i in self.working else problem(404, "not_found")
+            ),
+            f"POST /v1/tasks/{ID}/finish": self._finish,
             f"PUT /v1/working-memory/{ID}": self._put_working,
             f"GET /v1/working-memory/{ID}": lambda seen, i: (
                 Answer(200, self.working[i]) if i in self.working else problem(404, "not_found")
@@ -232,6 +235,23 @@ class StandIn:
 
     def _delete(self, seen: Seen, memory_id: str) -> Answer:
         return Answer(204) if self.memories.pop(memory_id, None) else problem(404, "not_found")
+
+    def _start(self, seen: Seen) -> Answer:
+        task_id = seen.body.get("task_id") or str(uuid.uuid4())
+        if task_id in self.working:
+            return problem(409, "conflict", "the task is running")
+        working = {"task_id": task_id, "user_id": seen.body["user_id"], "task_goal": seen.body["goal"]}
+        working |= {"facts": [], "steps": [], "variables": {}, "agent_id": None}
+        self.working[task_id] = working
+        context = {"text": "known", "tokens": 1, "items": [], "retrieval_id": "r1", "degraded": []}
+        return Answer(201, {"task_id": task_id, "working_memory": working, "context": context})
+
+    def _finish(self, seen: Seen, task_id: str) -> Answer:
+        if task_id not in self.working:
+            return problem(404, "not_found")
+        steps = len(self.working[task_id]["steps"])
+        episode = self.add_memory(f"task {task_id}", seen.body["user_id"], kind="episodic", summary="it ran")
+        return Answer(200, {"episode": episode, "review": {"steps": steps}, "experiences": []})
 
     def _put_working(self, seen: Seen, task_id: str) -> Answer:
         self.working[task_id] = {"task_id": task_id, "facts": [], "steps": [], **seen.body}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,8 +13,9 @@ from gateway_running import GatewayProcess, http_client, stdio_client, text_of
 from gateway_stand_in import StandIn
 from mcp.client import Client
 
-from mcp_gateway.arguments import input_schema
-from mcp_gateway.tools import ALL_TOOLS, LISTED_TOOLS
+from mcp_gateway.arguments import check_arguments, input_schema
+from mcp_gateway.tools import ALL_TOOLS
+from mcp_gateway.tools.tool import Tool
 
 LISTED = [
     "memory_search",
@@ -20,9 +23,13 @@ LISTED = [
     "memory_write",
     "memory_update",
     "memory_delete",
-    "task_note",
     "memory_query",
     "memory_distill",
+    "memory_feedback",
+    "task_start",
+    "task_note",
+    "task_advice",
+    "task_finish",
 ]
 # API.md, "MCP tools": names and defaults; "!" marks what has no default and no question mark there.
 CONTRACT = {
@@ -61,6 +68,7 @@ async def test_every_transport_and_protocol_lists_the_same(
         assert [template.uri_template for template in templates] == [
             "memory://memories/{id}",
             "memory://working/{task_id}",
+            "memory://working/{task_id}?user_id={user_id}",
         ]
         assert [prompt.name for prompt in (await client.list_prompts()).prompts] == [
             "recall_before_task",
@@ -111,26 +119,31 @@ def test_annotations_say_what_a_tool_does() -> None:
     assert {tool.name for tool in ALL_TOOLS if tool.idempotent} == {"memory_delete", "memory_feedback"}
 
 
-def test_descriptions_have_an_example_and_name_no_tool_that_is_not_listed() -> None:
-    hidden = {tool.name for tool in ALL_TOOLS} - {tool.name for tool in LISTED_TOOLS}
-    for tool in ALL_TOOLS:
-        assert "Example: {" in tool.description
-        assert len(tool.description) < 700
-    for tool in LISTED_TOOLS:
-        words = tool.description + "".join(argument.description for argument in tool.arguments)
-        assert not [name for name in hidden if name in words], tool.name
+@pytest.mark.parametrize("tool", ALL_TOOLS, ids=lambda tool: tool.name)
+def test_descriptions_have_an_example_that_the_tool_takes(tool: Tool) -> None:
+    assert len(tool.description) < 700
+    example = tool.description.split("Example: ")[1]
+    arguments, _ = json.JSONDecoder().raw_decode(example)
+    assert check_arguments(tool.name, tool.arguments, arguments).items() >= arguments.items()
+
+
+def test_distilling_is_not_asked_for_after_a_finish() -> None:
+    (distill,) = [tool for tool in ALL_TOOLS if tool.name == "memory_distill"]
+    assert "Not needed after task_finish" in distill.description
 
 
 @pytest.mark.asyncio
-async def test_prompts_tell_how_to_use_the_listed_tools(gateway: GatewayProcess, service: StandIn) -> None:
+async def test_prompts_lead_through_the_task_loop(gateway: GatewayProcess, service: StandIn) -> None:
     async with http_client(gateway.url) as client:
         recall = await client.get_prompt("recall_before_task", {"task": "升级集群"})
         save = await client.get_prompt("save_lessons")
         with pytest.raises(Exception, match="needs the argument 'task'"):
             await client.get_prompt("recall_before_task")
-    hidden = {tool.name for tool in ALL_TOOLS} - {tool.name for tool in LISTED_TOOLS}
-    for prompt in (recall, save):
-        text = text_of([prompt.messages[0].content])
-        assert "memory_search" in text
-        assert not [name for name in hidden if name in text]
-    assert "升级集群" in text_of([recall.messages[0].content])
+    steps = text_of([recall.messages[0].content])
+    loop = [steps.index(tool) for tool in ("task_start", "task_advice", "task_note", "task_finish")]
+    assert loop == sorted(loop)
+    assert "升级集群" in steps
+    lessons = text_of([save.messages[0].content])
+    assert lessons.index("task_finish") < lessons.index("memory_distill") < lessons.index("memory_write")
+    for text in (steps, lessons):
+        assert not set(re.findall(r"\b(?:memory|task|search)_[a-z_]+\b", text)) - {*LISTED, "task_id", "task_type"}

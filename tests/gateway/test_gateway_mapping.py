@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from gateway_running import GatewayProcess, call, call_error, http_client, read, stdio_client
-from gateway_stand_in import StandIn
+from gateway_stand_in import StandIn, problem
+from mcp.shared.uri_template import UriTemplate
 
 pytestmark = pytest.mark.asyncio
 
@@ -162,17 +163,52 @@ async def test_memory_feedback_goes_to_the_experience_when_there_is_no_such_memo
 ) -> None:
     async with http_client(full_gateway_url) as client:
         answer = await call(client, "memory_feedback", {"id": "lesson", "outcome": "success", "note": "fine"})
+        sent = service.only("POST", "/v1/experiences/lesson/feedback")
         advice = await call_error(client, "memory_feedback", {"id": "lesson", "outcome": "irrelevant"})
-    assert service.only("POST", "/v1/experiences/lesson/feedback").body == {"outcome": "success"}
+    assert sent.body == {"outcome": "success"}
+    assert len(service.requests("POST", "/v1/experiences/.*")) == 1  # the second outcome is none of an experience
     assert "keeps no note" in answer["note"]
     assert "must be success or failure" in advice
+
+
+async def test_the_same_rating_again_has_the_same_idempotency_key(full_gateway_url: str, service: StandIn) -> None:
+    memory = service.add_memory("text")
+    async with http_client(full_gateway_url) as client:
+        for outcome in ("success", "success", "failure"):
+            await call(client, "memory_feedback", {"id": memory["id"], "outcome": outcome})
+        await call(client, "memory_feedback", {"id": "lesson", "outcome": "success"})
+    first, again, other = service.requests("POST", f"/v1/memories/{memory['id']}/feedback")
+    lesson = service.only("POST", "/v1/experiences/lesson/feedback")
+    keys = [seen.headers["idempotency-key"] for seen in (first, again, other, lesson)]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
+
+
+async def test_feedback_on_what_does_not_exist_rates_nothing(full_gateway_url: str, service: StandIn) -> None:
+    async with http_client(full_gateway_url) as client:
+        advice = await call_error(client, "memory_feedback", {"id": "unknown", "outcome": "success"})
+    assert "Nothing was saved. There is no memory or experience with this id" in advice
 
 
 async def test_task_start_maps_every_argument(full_gateway_url: str, service: StandIn) -> None:
     arguments = {"goal": "g", "task_type": "t", "constraints": ["c"], "task_id": "7", "state": {"a": 1}}
     async with http_client(full_gateway_url) as client:
-        await call(client, "task_start", arguments)
+        answer = await call(client, "task_start", arguments)
     assert service.only("POST", "/v1/tasks").body == arguments | {"user_id": "ana"}
+    assert answer["task_id"] == "7"
+    assert answer["context"]["text"] == "known"
+    assert answer["working_memory"] == {"task_id": "7", "user_id": "ana", "task_goal": "g"}  # nothing that is empty
+
+
+async def test_task_start_of_a_running_task_says_how_to_go_on(full_gateway_url: str, service: StandIn) -> None:
+    async with http_client(full_gateway_url) as client:
+        await call(client, "task_start", {"goal": "g", "task_id": "7"})
+        advice = await call_error(client, "task_start", {"goal": "g", "task_id": "7"})
+        service.misbehave("POST", "/v1/tasks", problem(409, "in_progress", retry_after="1"))
+        busy = await call_error(client, "task_start", {"goal": "g", "task_id": "8"})
+    assert "Nothing was saved. A task with this task_id is running" in advice
+    assert "still running" in busy
+    assert "Wait 1 s" in busy
 
 
 async def test_task_note_patches_and_adds_a_step(full_gateway_url: str, service: StandIn) -> None:
@@ -221,19 +257,31 @@ async def test_task_note_without_a_note_or_with_a_stray_result_is_explained(
 
 
 async def test_task_advice_and_finish_map_every_argument(full_gateway_url: str, service: StandIn) -> None:
+    service.working["t"] = {"facts": [], "steps": []}
     async with http_client(full_gateway_url) as client:
         advice = {"tool": "rm", "arguments": {"path": "/"}, "state": {"s": 1}}
         await call(client, "task_advice", {"task_id": "t", **advice})
         finish = {"outcome": "aborted", "result": "r", "feedback": "f"}
-        await call(client, "task_finish", {"task_id": "t", **finish})
+        answer = await call(client, "task_finish", {"task_id": "t", **finish})
+    assert answer["episode"]["summary"] == "it ran"
+    assert answer["episode"]["id"] in service.memories
+    assert "content" not in answer["episode"]
+    assert answer["review"] == {"steps": 0}
     assert service.only("POST", "/v1/tasks/t/advice").body == {"user_id": "ana", **advice}
     assert service.only("POST", "/v1/tasks/t/finish").body == {"user_id": "ana", **finish}
 
 
-async def test_unlisted_tools_cannot_be_called(gateway: GatewayProcess, service: StandIn) -> None:
+@pytest.mark.parametrize("tool", ["task_advice", "task_finish"])
+async def test_an_unknown_task_is_explained(tool: str, full_gateway_url: str, service: StandIn) -> None:
+    arguments = {"task_id": "t", "tool": "rm"} if tool == "task_advice" else {"task_id": "t", "outcome": "success"}
+    async with http_client(full_gateway_url) as client:
+        assert "There is no such task" in await call_error(client, tool, arguments)
+
+
+async def test_unknown_tools_cannot_be_called(gateway: GatewayProcess, service: StandIn) -> None:
     async with http_client(gateway.url) as client:
         with pytest.raises(Exception, match="There is no such tool"):
-            await client.call_tool("task_advice", {"task_id": "t", "tool": "rm"})
+            await client.call_tool("task_restart", {"task_id": "t"})
 
 
 async def test_resources_read_the_service(full_gateway_url: str, service: StandIn) -> None:
@@ -243,10 +291,36 @@ async def test_resources_read_the_service(full_gateway_url: str, service: StandI
         assert await read(client, f"memory://memories/{memory['id']}") == memory
         assert await read(client, "memory://working/a%2Fb") == {"task_goal": "g"}
         assert await read(client, "memory://stats") == {"memories": 1, "user_id": "ana"}
-        for uri in ("memory://memories/unknown", "memory://memories/", "memory://nothing", "file:///etc/passwd"):
+        for uri in (
+            "memory://memories/unknown",
+            "memory://memories/",
+            "memory://nothing",
+            "file:///etc/passwd",
+            f"memory://memories/{memory['id']}?user_id=bob",  # an id has its user already
+            "memory://stats?offset=1",
+            "memory://working/a%2Fb?user_id=bob&user_id=ana",
+            "memory://working/a%2Fb?offset=1",
+        ):
             with pytest.raises(Exception, match=r"nothing at this URI|Check the URI"):
                 await client.read_resource(uri)
     assert service.only("GET", "/v1/working-memory/a%2Fb").query == {"user_id": "ana"}
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("user_id", ["bob", "a+b", "咖啡/=&?#% +"])
+async def test_the_working_memory_of_another_user_is_read_by_the_template(
+    user_id: str, mode: str, full_gateway_url: str, service: StandIn
+) -> None:
+    service.working["a/b"] = {"task_goal": "g"}
+    async with http_client(full_gateway_url, mode) as client:
+        templates = (await client.list_resource_templates()).resource_templates
+        (template,) = [one.uri_template for one in templates if "user_id" in one.uri_template]
+        uri = UriTemplate.parse(template).expand({"task_id": "a/b", "user_id": user_id})
+        assert await read(client, uri) == {"task_goal": "g"}
+        assert await read(client, template.format(task_id="a%2Fb", user_id="")) == {"task_goal": "g"}
+    theirs, default = service.requests("GET", "/v1/working-memory/a%2Fb")
+    assert theirs.query == {"user_id": user_id}
+    assert default.query == {"user_id": "ana"}
 
 
 async def test_the_user_comes_from_the_argument_then_the_setting_then_the_key(

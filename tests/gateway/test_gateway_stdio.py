@@ -15,7 +15,7 @@ import pytest
 from gateway_running import call, clean_environment, free_port, stdio_client
 from gateway_stand_in import Silence, StandIn
 
-from mcp_gateway.tools import LISTED_TOOLS
+from mcp_gateway.tools import ALL_TOOLS
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -62,7 +62,7 @@ def test_stdout_is_json_rpc_only_and_requests_before_the_end_of_input_are_answer
     assert all(answer["jsonrpc"] == "2.0" for answer in answers)
     by_id = {answer["id"]: answer for answer in answers}
     assert set(by_id) == {0, 1, 2, 3, 4}
-    assert [tool["name"] for tool in by_id[1]["result"]["tools"]] == [tool.name for tool in LISTED_TOOLS]
+    assert [tool["name"] for tool in by_id[1]["result"]["tools"]] == [tool.name for tool in ALL_TOOLS]
     assert json.loads(by_id[2]["result"]["content"][0]["text"])["status"] == "created"
     assert "error" in by_id[4]
     assert service.only("POST", "/v1/memories").body["content"] == "咖啡\u2028line"

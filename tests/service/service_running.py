@@ -21,15 +21,15 @@ import psycopg
 from asgi_lifespan import LifespanManager
 
 from local_stack.stores import StackUrls
-from memory_service import bootstrap, keyring
+from memory_service import foundation, keyring
 from memory_service.app import create_app
 from memory_service.bootstrap import Runtime
 from memory_service.migrating import migrate
 from memory_service.settings import Settings, Tunables, load_tunables
 
 # Each world reads the same files; compiling their patterns anew takes 0.4 s of processor time a world.
-for _name in ("load_vocabulary", "load_summary_rules", "load_contrasts"):
-    setattr(bootstrap, _name, cache(getattr(bootstrap, _name)))
+for _name in ("load_vocabulary", "load_summary_rules", "load_contrasts", "load_trigger_rules"):
+    setattr(foundation, _name, cache(getattr(foundation, _name)))
 TEMPLATE = "hindsight_migrated"
 WAIT_S = 10.0
 _numbers = count(1)

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID, uuid4
@@ -22,14 +22,20 @@ from typer.testing import CliRunner
 
 from memory_service.__main__ import app as commands
 from memory_service.errors import SetupRefused
+from memory_service.stores.session_buffer import SessionKey
 
-SECRET = "the-kraken-sleeps"
+SECRET, SESSION = "the-kraken-sleeps", "night"
 TOLD = {"field": "sea", "operator": "eq", "value": SECRET}
 OPEN = {("GET", "/health"), ("GET", "/ready")}
 WRITES = {("POST", "/v1/memories"), ("POST", "/v1/memories/batch"), ("PATCH", "/v1/memories/{memory_id}"), ("DELETE", "/v1/memories/{memory_id}"), ("DELETE", "/v1/users/{user_id}"),
-          ("PUT", "/v1/working-memory/{task_id}"), ("PATCH", "/v1/working-memory/{task_id}"), ("DELETE", "/v1/working-memory/{task_id}"), ("POST", "/v1/working-memory/{task_id}/steps"),
+          ("POST", "/v1/turns"), ("PUT", "/v1/working-memory/{task_id}"), ("PATCH", "/v1/working-memory/{task_id}"), ("DELETE", "/v1/working-memory/{task_id}"), ("POST", "/v1/working-memory/{task_id}/steps"),
+          ("POST", "/v1/tasks"), ("POST", "/v1/tasks/{task_id}/finish"),
+          *((verb, "/v1/relations") for verb in ("POST", "DELETE")), *(("POST", f"/v1/memories/{{memory_id}}/{move}") for move in ("rollback", "archive", "restore", "pin", "unpin", "feedback")), ("POST", "/v1/conflicts/{conflict_id}/resolve"),
           ("POST", "/v1/experiences"), ("POST", "/v1/experiences/distill"), ("PATCH", "/v1/experiences/{experience_id}"), ("DELETE", "/v1/experiences/{experience_id}"), ("POST", "/v1/experiences/{experience_id}/feedback")}  # fmt: skip
-BY_ID = ("{memory_id}", "{experience_id}")
+ADMINS = {("DELETE", "/v1/users/{user_id}"), ("GET", "/v1/export"), ("POST", "/v1/import")}  # of keys that are bound to no user
+WRITES |= ADMINS
+BY_ID = ("{memory_id}", "{experience_id}", "{conflict_id}")
+BY_ID_IN_BODY = ("/v1/relations",)
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,15 @@ class Victim:
     memory_id: str
     task_id: str
     experience_id: str
+    conflict_id: str = field(default_factory=lambda: str(uuid4()))
+    friend_id: str = field(default_factory=lambda: str(uuid4()))  # a memory of another user that the first one is tied to
+
+    def stolen_lines(self) -> str:
+        """An import that says it is about the victim's things."""
+        at = {"created_at": "2026-01-01T00:00:00Z", "user_id": self.user}
+        planted = {"type": "memory", "id": self.memory_id, "kind": "episodic", "version": 99, "content": "by a stranger", "summary": "s", "occurred_at": at["created_at"], "updated_at": at["created_at"], **at}
+        tie = {"type": "relation", "source_id": self.memory_id, "target_id": self.friend_id, "relation_type": "stolen", **at}
+        return f"{json.dumps(planted)}\n{json.dumps(tie)}\n"
 
     def request(self, method: str, path: str) -> dict[str, Any]:
         """The request that a nosy caller would send to this route; KeyError for a route that this table does not know yet."""
@@ -48,9 +63,11 @@ class Victim:
             ("POST", "/v1/memories"): {"json": {**own, "content": "by a stranger", "related_ids": [self.memory_id]}},
             ("POST", "/v1/memories/batch"): {"json": {"memories": [{**own, "content": SECRET, "related_ids": [self.memory_id]}]}},
             ("POST", "/v1/memories/search"): {"json": {**own, "query": "sleeps", "limit": 100, "include_shared": True, "include_cold": True, "filters": {"id": {"eq": self.memory_id}}}},
+            ("POST", "/v1/context"): {"json": {**own, "query": "sleeps", "state": {"sea": SECRET}, "include_shared": True, "include_cold": True, "max_tokens": 9000}},
             ("GET", "/v1/memories"): {"params": {**own, "include_shared": "true"}}, ("GET", "/v1/memories/{memory_id}"): {}, ("DELETE", "/v1/memories/{memory_id}"): {},
             ("PATCH", "/v1/memories/{memory_id}"): {"json": {"content": "changed by a stranger"}}, ("DELETE", "/v1/users/{user_id}"): {},
             ("PUT", "/v1/working-memory/{task_id}"): {"json": {**own, "task_goal": "by a stranger"}}, ("PATCH", "/v1/working-memory/{task_id}"): {"json": {**own, "done_items": ["by a stranger"]}},
+            ("POST", "/v1/turns"): {"json": {**own, "session_id": SESSION, "task_id": self.task_id, "messages": [{"role": "user", "content": "That's all for today, said a stranger."}]}},
             ("POST", "/v1/working-memory/{task_id}/steps"): {"json": {**own, "tool": "t", "status": "error"}}, ("GET", "/v1/working-memory/{task_id}"): in_query,
             ("DELETE", "/v1/working-memory/{task_id}"): in_query, ("GET", "/v1/working-memory/{task_id}/context"): in_query, ("GET", "/v1/stats"): in_query,
             ("POST", "/v1/experiences"): {"json": {**own, "conditions": [{**TOLD, "value": "calm"}], "action": "by a stranger", "source_memory_ids": [self.memory_id]}},
@@ -59,11 +76,19 @@ class Victim:
             ("GET", "/v1/experiences"): {"params": {**own, "include_shared": "true"}}, ("GET", "/v1/experiences/{experience_id}"): {}, ("DELETE", "/v1/experiences/{experience_id}"): {},
             ("PATCH", "/v1/experiences/{experience_id}"): {"json": {"action": "changed by a stranger"}}, ("POST", "/v1/experiences/{experience_id}/feedback"): {"json": {"outcome": "failure"}},
             ("GET", "/v1/experiences/{experience_id}/history"): {}, ("GET", "/v1/experiences/{experience_id}/test-case"): {},
+            **{("POST", f"/v1/memories/{{memory_id}}/{move}"): {} for move in ("archive", "restore", "pin", "unpin")}, ("POST", "/v1/memories/{memory_id}/rollback"): {"json": {"version": 1}},
+            ("POST", "/v1/memories/{memory_id}/feedback"): {"json": {"outcome": "failure", "note": "by a stranger"}}, ("GET", "/v1/memories/{memory_id}/history"): {}, ("GET", "/v1/memories/{memory_id}/related"): {},
+            **{(verb, "/v1/relations"): {"json": {"source_id": self.memory_id, "target_id": self.friend_id, "relation_type": "told_by", "weight": 0.5}} for verb in ("POST", "DELETE")},
+            ("GET", "/v1/conflicts"): {"params": own}, ("POST", "/v1/conflicts/{conflict_id}/resolve"): {"json": {"keep": "both"}},
+            ("POST", "/v1/tasks"): {"json": {**own, "goal": "by a stranger"}}, ("POST", "/v1/tasks/{task_id}/advice"): {"json": {**own, "tool": "kraken", "state": {"sea": SECRET}}},
+            ("POST", "/v1/tasks/{task_id}/finish"): {"json": {**own, "outcome": "aborted"}},
+            ("GET", "/v1/export"): in_query, ("POST", "/v1/import"): {**in_query, "content": self.stolen_lines()},
             ("GET", "/health"): {}, ("GET", "/ready"): {}, ("GET", "/metrics"): {}, ("GET", "/v1/keys/self"): {},
         }  # fmt: skip
         filled = (
             path.replace("{memory_id}", self.memory_id)
             .replace("{experience_id}", self.experience_id)
+            .replace("{conflict_id}", self.conflict_id)
             .replace("{user_id}", quote(self.user, safe=""))
             .replace("{task_id}", quote(self.task_id, safe=""))
         )
@@ -83,13 +108,22 @@ async def new_victim(world: World, client: httpx.AsyncClient) -> Victim:
         "/v1/experiences", json={"user_id": user, "conditions": [TOLD], "action": f"{SECRET}, so whisper"}
     )
     assert lesson.status_code == 201
-    return Victim(user, memory["id"], task, lesson.json()["experience"]["id"])
+    said = [{"user_id": user, "content": f"My dog is called {name}.", "kind": "semantic"} for name in (SECRET, "Rex")]
+    conflict = [(await client.post("/v1/memories", json=one)).json() for one in said][1]["conflict_id"]
+    friend = await write(client, new_user("friend"), f"{SECRET}, said a friend")
+    tie = {"source_id": memory["id"], "target_id": friend["id"], "relation_type": "told_by"}
+    assert (await client.post("/v1/relations", json=tie)).status_code == 201
+    waiting = {"user_id": user, "session_id": SESSION, "messages": [{"role": "user", "content": f"{SECRET}?"}]}
+    assert (await client.post("/v1/turns", json=waiting)).json()["buffered"] == 1
+    return Victim(user, memory["id"], task, lesson.json()["experience"]["id"], conflict, friend["id"])
 
 
 async def state_of(world: World, victim: Victim, client: httpx.AsyncClient) -> Any:
     """Everything that must not change."""
     rows = await world.sql(
-        "SELECT tenant, version, content, category, metadata, access_count FROM memory WHERE user_id = %s AND tenant = 'victims'",
+        """SELECT tenant, version, content, category, metadata, access_count, heat, confidence, state, pinned,
+                  (SELECT jsonb_agg(r ORDER BY r) FROM memory_relations r WHERE m.id IN (r.source_id, r.target_id))
+           FROM memory m WHERE user_id = %s AND tenant = 'victims'""",
         victim.user,
     )
     lessons = await world.sql(
@@ -97,7 +131,8 @@ async def state_of(world: World, victim: Victim, client: httpx.AsyncClient) -> A
         victim.user,
     )
     working = (await client.get(f"/v1/working-memory/{victim.task_id}", params={"user_id": victim.user})).json()
-    return rows, lessons, {name: value for name, value in working.items() if name != "expires_at"}
+    buffer = await world.runtime.redis.hgetall(SessionKey("victims", victim.user, SESSION).buffer)
+    return rows, lessons, buffer, {name: value for name, value in working.items() if name != "expires_at"}
 
 
 async def routes_of(client: httpx.AsyncClient) -> list[tuple[str, str]]:
@@ -131,7 +166,7 @@ async def test_another_tenants_ids_are_unknown_on_every_route(keyed: World, role
                 assert answer.status_code == (403 if role == "reader" and method != "GET" else 404)
         assert len(walked) >= 29
         assert await state_of(keyed, victim, owner) == before
-        assert (len(before[0]), len(before[1])) == (1, 1)
+        assert (len(before[0]), len(before[1])) == (3, 1)
 
 
 @pytest.mark.parametrize("role", ["reader", "writer", "admin"])
@@ -144,7 +179,7 @@ async def test_a_bound_key_touches_no_other_user_on_any_route(keyed: World, role
             assert SECRET not in answer.text, (method, path)
             if path == "/v1/memories/batch" and role != "reader":
                 assert answer.json()["results"][0]["error"]["status"] == 403
-            elif any(name in path for name in BY_ID):
+            elif any(name in path for name in (*BY_ID, *BY_ID_IN_BODY)):
                 assert answer.status_code == (403 if role == "reader" and method != "GET" else 404), (method, path)
             elif (method, path) not in OPEN and path not in ("/metrics", "/v1/keys/self"):
                 problem_of(answer, 403)
@@ -169,10 +204,10 @@ async def test_each_role_may_do_what_its_name_says(keyed: World) -> None:
             for role, key in keys.items():
                 async with keyed.with_key(key) as client:
                     answer = await client.request(**mine.request(method, path))
-                needs_admin = (method, path) == ("DELETE", "/v1/users/{user_id}")
+                needs_admin = (method, path) in ADMINS
                 refused = (role == "reader" and (method, path) in WRITES) or (role == "writer" and needs_admin)
                 assert (answer.status_code == 403) == refused, (role, method, path, answer.text)
-                gone = role == "admin" and method == "DELETE"  # the writer did it already
+                gone = role == "admin" and (method == "DELETE" or path.endswith("/resolve"))  # the writer did it already
                 assert refused or gone or answer.status_code < 300, (role, method, path, answer.text)
 
 

@@ -426,6 +426,82 @@ async def test_another_process_sees_a_change_at_once(backends: Backends, user: s
         assert [r["action"] for r in await query(two.client, user, state=STATE)] == ["after"]
 
 
+async def test_a_state_with_a_goal_is_also_looked_up_by_meaning_and_one_without_is_not(world: World, user: str) -> None:
+    client = world.client
+    nowhere = {"field": "nowhere", "operator": "eq", "value": "x"}
+    await lesson(client, user, "Polish the brass sextant weekly with lamp oil", conditions=[nowhere])
+    await indexed(world, user)
+    goal = "Polish the brass sextant weekly with lamp oil, please"
+    told = await query(client, user, state={"goal": goal, "tool": "polish"}, include_shared=False)
+    assert [(r["action"], r["match"]) for r in told] == [("Polish the brass sextant weekly with lamp oil", "semantic")]
+    assert await query(client, user, state={"text": goal, "tool": "polish"}, include_shared=False) == []
+    assert await query(client, user, state={"goal": "Bake bread"}, include_shared=False) == []
+    assert await query(client, user, state={"goal": ["no", {"text": 1}], "arguments": 7}, include_shared=False) == []
+
+
+async def test_an_erasure_is_read_alone_and_no_other_user_is_read_again(backends: Backends, user: str) -> None:
+    settings = backends.new_settings()
+    async with serving(settings) as world:
+        active = world.runtime.experiences._advice._active
+        other = new_user()
+        made = [
+            (await lesson(world.client, user, f"n {n}", conditions=[{**BIG, "value": n}]))["experience"]["id"]
+            for n in range(4)
+        ]
+        await lesson(world.client, other, "theirs")
+        for who in (user, other):
+            await query(world.client, who, state=STATE, include_shared=False)
+        whole = active.whole_reads
+        await world.client.delete(f"/v1/experiences/{made[0]}")
+        await world.client.delete(f"/v1/experiences/{made[1]}")
+        left = await query(world.client, user, state=STATE, include_shared=False, limit=10)
+        assert {one["id"] for one in left} == set(made[2:])
+        assert len(await query(world.client, other, state=STATE, include_shared=False)) == 1
+        assert active.whole_reads == whole
+
+
+async def test_an_index_that_missed_too_many_erasures_is_read_anew(backends: Backends, user: str) -> None:
+    settings = backends.new_settings()
+    shipped = numbers(settings)
+    few = shipped.model_copy(update={"experience": {**(shipped.model_extra or {})["experience"], "gone_rows_max": 1}})
+    async with serving(settings, tunables=few) as one, serving(settings, tunables=few) as two:
+        made = [
+            (await lesson(one.client, user, f"n {n}", conditions=[{**BIG, "value": n}]))["experience"]["id"]
+            for n in range(5)
+        ]
+        assert len(await query(two.client, user, state=STATE, limit=10)) == 5
+        active = two.runtime.experiences._advice._active
+        whole = active.whole_reads
+        for experience_id in made[:4]:
+            await one.client.delete(f"/v1/experiences/{experience_id}")
+        assert await one.sql("SELECT count(*) FROM experience_gone WHERE user_id = %s", user) == [(1,)]
+        assert [r["id"] for r in await query(two.client, user, state=STATE, limit=10)] == made[4:]
+        assert active.whole_reads == whole + 1
+
+
+async def test_a_query_during_the_first_reading_is_answered_from_postgres_and_says_so(
+    backends: Backends, user: str
+) -> None:
+    settings = backends.new_settings()
+    shipped = numbers(settings)
+    impatient = {**(shipped.model_extra or {})["experience"], "load_wait_s": 0.0, "load_slice_rows": 2}
+    async with serving(settings, tunables=shipped.model_copy(update={"experience": impatient})) as world:
+        for n in range(7):
+            await lesson(world.client, user, f"n {n}", conditions=[ON_POSTGRES, {**BIG, "value": n}])
+        ask = {"user_id": user, "state": STATE, "limit": 10, "include_shared": False}
+        first = (await world.client.post("/v1/experiences/query", json=ask)).json()
+        assert first["degraded"] == ["conditions"]
+        assert {(r["action"], r["match"]) for r in first["results"]} == {(f"n {n}", "exact") for n in range(7)}
+
+        async def read() -> bool:
+            return (await world.client.post("/v1/experiences/query", json=ask)).json()["degraded"] == []
+
+        await until(read)
+        later = (await world.client.post("/v1/experiences/query", json=ask)).json()
+        assert [r["id"] for r in later["results"]] == [r["id"] for r in first["results"]]
+        assert world.runtime.experiences._advice._active.whole_reads == 1
+
+
 # Distilling.
 
 
@@ -535,6 +611,45 @@ async def test_feedback_moves_confidence_and_counts(client: httpx.AsyncClient, u
     problem_of(await client.post(path, json={"outcome": "irrelevant"}), 422, "outcome")
 
 
+async def test_a_task_speaks_about_a_lesson_once(client: httpx.AsyncClient, user: str) -> None:
+    made = (await lesson(client, user))["experience"]
+    path = f"/v1/experiences/{made['id']}/feedback"
+    told = [
+        (await client.post(path, json={"outcome": o, "task_id": "t-1"})).json()
+        for o in ("success", "success", "failure")
+    ]
+    assert [one.get("repeated", False) for one in told] == [False, True, True]
+    assert {one["experience"]["use_count"] for one in told} == {1}
+    assert len({one["experience"]["confidence"] for one in told}) == 1
+    other = (await client.post(path, json={"outcome": "success", "task_id": "t-2"})).json()
+    assert (other["experience"]["use_count"], "repeated" in other) == (2, False)
+    at_once = [client.post(path, json={"outcome": "success", "task_id": "t-3"}) for _ in range(8)]
+    assert sorted("repeated" in one.json() for one in await asyncio.gather(*at_once)) == [False] + [True] * 7
+    assert (await client.get(f"/v1/experiences/{made['id']}")).json()["use_count"] == 3
+
+
+async def test_a_bound_key_may_judge_the_common_pool_once_a_task_but_not_change_it(keyed: World, user: str) -> None:
+    admin = keyed.with_key(await keyed.new_key("admin"))
+    mine, theirs = [keyed.with_key(await keyed.new_key("writer", user_id=u)) for u in (user, new_user())]
+    where = {"field": "only.for", "operator": "eq", "value": user}
+    made = (await lesson(admin, "*shared", "for all of us", conditions=[where]))["experience"]
+    path = f"/v1/experiences/{made['id']}"
+    problem_of(await mine.post(f"{path}/feedback", json={"outcome": "failure"}), 422, "task_id")
+    for who, repeated in ((mine, False), (mine, True), (theirs, False)):
+        told = await who.post(f"{path}/feedback", json={"outcome": "success", "task_id": "t-1"})
+        assert (told.status_code, told.json().get("repeated", False)) == (200, repeated)
+    problem_of(await mine.patch(path, json={"action": "mine now"}), 404)
+    problem_of(await mine.delete(path), 404)
+    history = (await theirs.get(f"{path}/history")).json()["items"]
+    assert [(i["cause"], i["task_id"]) for i in history] == [
+        ("feedback_success", None),
+        ("feedback_success", None),
+        ("created", None),
+    ]
+    reader = keyed.with_key(await keyed.new_key("reader", user_id=user))
+    assert (await reader.post(f"{path}/feedback", json={"outcome": "success", "task_id": "t-9"})).status_code == 403
+
+
 async def test_patch_changes_only_what_it_names_and_keeps_history(client: httpx.AsyncClient, user: str) -> None:
     made = (await lesson(client, user, avoid="this", tags=["a"]))["experience"]
     path = f"/v1/experiences/{made['id']}"
@@ -640,11 +755,18 @@ async def test_an_erased_lesson_is_gone_with_its_vector_and_history(world: World
 async def test_erasing_a_user_erases_lessons_vectors_and_efforts(world: World, user: str) -> None:
     client = world.client
     made = (await lesson(client, user))["experience"]
+    await client.post(f"/v1/experiences/{made['id']}/feedback", json={"outcome": "success", "task_id": "t-1"})
+    gone = (await lesson(client, user, "gone", conditions=[BIG]))["experience"]
+    await client.delete(f"/v1/experiences/{gone['id']}")
+    assert await world.sql("SELECT 1 FROM experience_gone WHERE user_id = %s", user)
+    assert await world.sql("SELECT 1 FROM experience_feedback WHERE user_id = %s", user)
     await distilled(client, user, trajectory(*RECOVERED))
     await indexed(world, user)
     counts = (await client.delete(f"/v1/users/{user}")).json()
     assert counts["experiences"] >= 2
-    for table in ("experience", "experience_version", "experience_change", "run_effort"):
+    for table in (
+        "experience", "experience_version", "experience_change", "experience_gone", "experience_feedback", "run_effort",
+    ):  # fmt: skip
         assert await world.sql(f"SELECT 1 FROM {table} WHERE user_id = %s", user) == [], table
 
     async def vectorless() -> bool:

@@ -24,6 +24,7 @@ ROUTES = {
     ("POST", "/v1/experiences/{experience_id}/feedback"), ("GET", "/v1/experiences/{experience_id}/history"), ("GET", "/v1/experiences/{experience_id}/test-case"),
     ("PUT", "/v1/working-memory/{task_id}"), ("GET", "/v1/working-memory/{task_id}"), ("PATCH", "/v1/working-memory/{task_id}"), ("DELETE", "/v1/working-memory/{task_id}"),
     ("POST", "/v1/working-memory/{task_id}/steps"), ("GET", "/v1/working-memory/{task_id}/context"),
+    ("GET", "/v1/export"), ("POST", "/v1/import"),
     ("GET", "/health"), ("GET", "/ready"), ("GET", "/metrics"), ("GET", "/v1/stats"), ("GET", "/v1/keys/self"),
 }  # fmt: skip
 METRICS = (

@@ -14,15 +14,15 @@ SOURCES = {
     "mcp_gateway": ROOT / "mcp-gateway" / "mcp_gateway",
     "local_stack": ROOT / "local-stack" / "local_stack",
 }
-FEATURES = ("write", "recall", "working", "experience", "lifecycle")
-COMMANDS = ("serving", "migrating", "reindexing", "keyring", "checkup")
+FEATURES = ("write", "recall", "working", "experience", "lifecycle", "moving", "tasks")
+COMMANDS = ("serving", "migrating", "reindexing", "keyring", "checkup", "exporting", "importing")
 # Lower may not import higher.
 LAYERS = {
     "errors": 0, "timestamps": 0,
     "domain": 1, "settings": 1, "metrics": 1, "logs": 1,
     "shapes": 2, "vocabulary": 2, "terms": 2, "models": 2, "stores": 3,
     **dict.fromkeys(FEATURES, 4), "access": 4,
-    "jobs": 5, "operations": 6, "bootstrap": 7, "api": 8, "panel": 8, "app": 9,
+    "jobs": 5, "operations": 6, "foundation": 7, "bootstrap": 7, "api": 8, "panel": 8, "app": 9,
     **dict.fromkeys(COMMANDS, 10), "__main__": 11,
 }  # fmt: skip
 FILE_LINES_MAX, FUNCTION_LINES_MAX = 500, 70

@@ -75,9 +75,9 @@ def test_every_make_target_in_the_documents_exists() -> None:
 
 
 def test_every_tool_that_the_gateway_lists_is_in_the_readme() -> None:
-    from mcp_gateway.tools import LISTED_TOOLS
+    from mcp_gateway.tools import ALL_TOOLS
 
-    for tool in LISTED_TOOLS:
+    for tool in ALL_TOOLS:
         assert f"`{tool.name}" in README, f"{tool.name} is not in README.md"
 
 

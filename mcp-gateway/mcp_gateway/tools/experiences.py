@@ -47,6 +47,7 @@ memory_query = Tool(
     run=_query,
     missing=_NO_EXPERIENCES,
     read_only=True,
+    rest="Ask again with a smaller top_k.",
     renamed={"limit": "top_k"},
 )
 
@@ -54,8 +55,8 @@ memory_distill = Tool(
     name="memory_distill",
     title="Learn from a run",
     description=(
-        "Turn a finished run into lessons for next time. Use it once after a task that failed, took detours or got "
-        "feedback. Not for single facts (memory_write). "
+        "Turn a finished run into lessons for next time. Use it once after a run that failed, took detours or got "
+        "feedback. Not needed after task_finish, which does it. Not for single facts (memory_write). "
         'Example: {"goal": "deploy v2", "outcome": "failure", "steps": [{"tool": "kubectl", '
         '"arguments": {"cmd": "apply"}, "status": "error", "error": "quota exceeded"}]}.'
     ),

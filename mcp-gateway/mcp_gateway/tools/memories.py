@@ -82,15 +82,15 @@ async def _delete(call: Call) -> Json:
 async def _feedback(call: Call) -> Json:
     segment, outcome = _memory_segment(call), call.get("outcome")
     try:
-        answer = await call.service.write(
-            call.caller, f"/v1/memories/{segment}/feedback", call.picked("outcome", "note")
-        )
+        body = call.picked("outcome", "note")
+        answer = await call.service.write_once(call.caller, f"/v1/memories/{segment}/feedback", body)
         return {"status": "recorded", "id": call.get("id"), **_moved(answer)}
     except Refused as refusal:
-        # The id may be an experience's; those know success and failure only.
+        # Nothing was rated yet. The id may be an experience's; those know success and failure only.
         if refusal.status != 404 or outcome not in ("success", "failure"):
             raise
-    answer = await call.service.write(call.caller, f"/v1/experiences/{segment}/feedback", {"outcome": outcome})
+    path = f"/v1/experiences/{segment}/feedback"
+    answer = await call.service.write_once(call.caller, path, {"outcome": outcome})
     unkept = {"note": "An experience keeps no note; only the outcome was recorded."} if call.get("note") else {}
     return {"status": "recorded", "id": call.get("id"), **_moved(answer), **unkept}
 
@@ -136,8 +136,8 @@ search_episodic_memory = Tool(
     name="search_episodic_memory",
     title="Find past cases",
     description=(
-        "Find past cases similar to the task at hand: what was done, how it ended. Use it when you start a task. "
-        "Not for facts or preferences (memory_search) and not for live data. "
+        "Find past cases similar to the task at hand: what was done, how it ended. Use it when you plan, or for more "
+        "cases than task_start brings. Not for facts or preferences (memory_search) and not for live data. "
         'Example: {"task_description": "migrate the orders table without downtime", "task_type": "migration"}.'
     ),
     arguments=(
@@ -219,7 +219,8 @@ memory_feedback = Tool(
     title="Rate a memory",
     description=(
         "Say whether a memory or an experience that you used helped: success, failure, irrelevant or outdated "
-        "(experiences: success or failure). Use it after acting on a search hit; it decides what is found later. "
+        "(experiences: success or failure). Use it after acting on a search hit or a lesson; it decides what is found "
+        "later. Not needed for advice of a task that you finish. The same rating again within a day counts once. "
         'Example: {"id": "01890a5d-ac96-774b-bcce-b302099a8057", "outcome": "success"}.'
     ),
     arguments=(

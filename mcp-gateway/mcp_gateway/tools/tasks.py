@@ -1,9 +1,13 @@
-"""Which tools accompany a running task? They map to /v1/tasks and /v1/working-memory."""
+"""Which tools accompany a running task? They map to /v1/tasks and /v1/working-memory.
+
+Answers repeat nothing that the caller just sent; what matters next is what the service knows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from mcp_gateway import results
 from mcp_gateway.advice import Effect
 from mcp_gateway.arguments import Argument
 from mcp_gateway.client import Json, path_segment
@@ -11,7 +15,8 @@ from mcp_gateway.errors import BadArguments, PartlySaved, Refused, ServiceFailur
 from mcp_gateway.tools.tool import USER_ID, Call, Tool
 
 _NO_TASK = "There is no such task: its working memory has expired (after 2 hours without use), or the task_id is wrong."
-_NO_TASKS = "This memory service does not offer tasks, or knows no such task. Use memory_search and memory_write."
+_NO_TASKS = "This memory service does not offer tasks. Use memory_search and memory_write."
+_WORKING_REST = "Read the resource memory://working/{task_id} for the rest."
 _TASK_ID = Argument("task_id", "string", "Your id for the task, the same in every call about it.", required=True)
 _STATE = Argument("state", "object", 'The situation as data, e.g. {"branch": "main", "tests": "red"}.')
 _STEP_ONLY = ("arguments", "status", "result", "error")
@@ -20,7 +25,16 @@ _STEP_ONLY = ("arguments", "status", "result", "error")
 async def _start(call: Call) -> Json:
     body = call.picked("goal", "task_type", "constraints", "task_id", "state")
     body["user_id"] = await call.user_id()
-    return await call.service.write(call.caller, "/v1/tasks", body)
+    try:
+        answer = await call.service.write(call.caller, "/v1/tasks", body)
+    except Refused as refusal:
+        if refusal.status != 409 or refusal.retry_after is not None:
+            raise
+        raise BadArguments(
+            "Nothing was saved. A task with this task_id is running: go on with it (task_note, task_advice, task_finish), "
+            "or start another one without task_id."
+        ) from None
+    return {**answer, "working_memory": _filled(answer.get("working_memory"))}
 
 
 async def _note(call: Call) -> Json:
@@ -95,7 +109,16 @@ async def _advise(call: Call) -> Json:
 
 async def _finish(call: Call) -> Json:
     body = {"user_id": await call.user_id(), **call.picked("outcome", "result", "feedback")}
-    return await call.service.write(call.caller, f"/v1/tasks/{_task_segment(call)}/finish", body)
+    answer = await call.service.write(call.caller, f"/v1/tasks/{_task_segment(call)}/finish", body)
+    episode = answer.get("episode")  # null when it was erased since
+    return {**answer, "episode": results.written({"memory": episode}) if episode else None}
+
+
+def _filled(working: Json) -> Json:
+    """A working memory without its empty lists and unset fields: a new task has little else."""
+    if not isinstance(working, dict):
+        return working
+    return {name: value for name, value in working.items() if value not in (None, [], {})}
 
 
 def _task_segment(call: Call) -> str:
@@ -109,7 +132,7 @@ task_start = Tool(
     title="Start a task",
     description=(
         "Begin a task of several steps: gives it a working memory and returns what is already known about such tasks. "
-        "Use it first, then task_note and task_finish. Not for single questions. "
+        "Use it first, then task_advice, task_note and task_finish. Not for single questions. "
         'Example: {"goal": "upgrade the cluster to 1.31", "task_type": "upgrade", "constraints": ["no downtime"]}.'
     ),
     arguments=(
@@ -123,16 +146,17 @@ task_start = Tool(
     effect=Effect.SAVE,
     run=_start,
     missing=_NO_TASKS,
+    rest=_WORKING_REST,
 )
 
 task_note = Tool(
     name="task_note",
     title="Note progress",
     description=(
-        "Note progress of a running task in its working memory (made by the first note): a confirmed fact, a to-do, something done, a "
-        "variable, or a tool call and how it went. Notes fade after 2 hours without use; for what matters later use "
-        'memory_write. Example: {"task_id": "upgrade-7", "fact": "staging runs 1.30", "tool": "kubectl", '
-        '"arguments": {"cmd": "drain"}, "status": "error", "error": "timeout"}.'
+        "Note progress of a running task in its working memory (made by the first note): a confirmed fact, a to-do, "
+        "something done, a variable, or a tool call and how it went; task_finish learns from these calls. Notes fade "
+        'after 2 hours without use; for what matters later use memory_write. Example: {"task_id": "upgrade-7", '
+        '"fact": "staging runs 1.30", "tool": "kubectl", "arguments": {"cmd": "drain"}, "error": "timeout"}.'
     ),
     arguments=(
         _TASK_ID,
@@ -172,7 +196,7 @@ task_advice = Tool(
     ),
     effect=Effect.READ,
     run=_advise,
-    missing=_NO_TASKS,
+    missing=_NO_TASK,
     read_only=True,
 )
 
@@ -180,8 +204,8 @@ task_finish = Tool(
     name="task_finish",
     title="Finish a task",
     description=(
-        "End the task: keeps it as an episode, reviews the run and learns lessons from it. Use it exactly once, also "
-        'when the task failed. Example: {"task_id": "upgrade-7", "outcome": "success", "result": "1.31 everywhere"}.'
+        "End the task: keeps it as an episode, reviews the calls that were noted and learns lessons from them. Use it "
+        'once, also when the task failed. Example: {"task_id": "upgrade-7", "outcome": "success", "result": "1.31 everywhere"}.'
     ),
     arguments=(
         _TASK_ID,
@@ -192,5 +216,6 @@ task_finish = Tool(
     ),
     effect=Effect.SAVE,
     run=_finish,
-    missing=_NO_TASKS,
+    missing=_NO_TASK,
+    rest="Read the resource memory://memories/{id} with the id of the episode.",
 )

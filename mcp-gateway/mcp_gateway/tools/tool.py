@@ -45,7 +45,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Tool:
-    """`renamed` maps service fields to argument names for advice; `missing` is the sentence for a 404."""
+    """`renamed` maps service fields to argument names for advice; `missing` is the sentence for a 404, `rest` the one
+    that says how to get what an answer was too long for."""
 
     name: str
     title: str
@@ -57,6 +58,7 @@ class Tool:
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
+    rest: str = "Ask for less at once."
     renamed: Mapping[str, str] = field(default_factory=dict)
 
 

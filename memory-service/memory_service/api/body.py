@@ -17,6 +17,7 @@ from memory_service.settings import Limits
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 ERRORS_MAX = 20
+TWICE = "is given twice"
 M = TypeVar("M", bound="Contract")
 
 
@@ -43,7 +44,7 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
 def parse_json(raw: bytes, limits: Limits) -> Any:
     """The JSON value.  Raises BadRequest when it is not JSON in UTF-8, InvalidFields when it is too deep."""
     try:
-        return json.loads(raw.decode("utf-8"), parse_constant=_constant, parse_int=_integer)
+        return json.loads(raw.decode("utf-8"), parse_constant=_constant, parse_int=_integer, object_pairs_hook=_object)
     except UnicodeDecodeError:
         raise BadRequest("the body is not UTF-8") from None
     except RecursionError:
@@ -111,6 +112,25 @@ class _Infinite(float):
     """NaN or an infinity, marked while parsing so that the field can be named afterwards."""
 
 
+class Repeating(dict[str, Any]):
+    """An object that names a key twice, marked while parsing so that the place can be named afterwards.
+
+    Parsers disagree about which of the two counts, so one that a proxy checked need not be the one that is stored.
+    """
+
+    repeated: str
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) == len(pairs):
+        return value
+    seen: set[str] = set()
+    marked = Repeating(value)
+    marked.repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    return marked
+
+
 def _constant(name: str) -> float:
     return _Infinite(name)
 
@@ -131,6 +151,8 @@ def _check(value: Any, path: tuple[Any, ...], depth: int, depth_max: int, errors
         if depth > depth_max:
             errors.append(FieldError(shown(path[:8]), f"is nested deeper than {depth_max}"))
             return
+        if isinstance(value, Repeating):
+            errors.append(FieldError(shown((*path, value.repeated)), TWICE))
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(key, str) and (problem := text_problem(key)) is not None:
                 errors.append(FieldError(shown(path), f"has a key that {problem}"))

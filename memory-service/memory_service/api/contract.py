@@ -35,13 +35,13 @@ class ContractRoute(APIRoute):
         return handler
 
 
-def takes(model: type[BaseModel], description: str = "") -> dict[str, Any]:
+def takes(model: type[BaseModel], description: str = "", *, required: bool = True) -> dict[str, Any]:
     """openapi_extra of a route whose body is read by `read_body`."""
     schema = {"$ref": REF.format(model=model.__name__)}
     _BODIES[model.__name__] = model
     return {
         "requestBody": {
-            "required": True,
+            "required": required,
             "description": description,
             "content": {"application/json": {"schema": schema}},
         },

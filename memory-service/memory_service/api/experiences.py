@@ -24,7 +24,7 @@ from memory_service.api.memories import path_id, user_ids, version_of
 from memory_service.bootstrap import Runtime
 from memory_service.domain import Caller, Experience, ExperienceStatus, Json
 from memory_service.errors import InvalidFields, TooLarge
-from memory_service.experience.drafts import Advised, Distilled, ExperienceQuery, Stored
+from memory_service.experience.drafts import Advised, Distilled, ExperienceQuery, Judged, Stored
 from memory_service.experience.review import Review
 from memory_service.experience.scenario import scenario_of
 from memory_service.shapes import experience_json
@@ -137,15 +137,15 @@ async def erase(request: Request, experience_id: str, services: Services, caller
 
 @router.post("/{experience_id}/feedback", openapi_extra=takes(ExperienceFeedback))
 async def feedback(request: Request, experience_id: str, services: Services, caller: Writer) -> Response:
-    """It was used, and the task went so: confidence moves."""
+    """It was used, and the task went so: confidence moves, once for each task."""
     body = await read_body(request, ExperienceFeedback, services.tunables.limits)
     one, succeeded = path_id(experience_id), body.outcome == "success"
     return await once(
         request,
         services,
         caller,
-        lambda record: services.experiences.feedback(caller, one, succeeded, body.task_id, record),
-        lambda after: Answer(200, {"experience": shown(services, after)}, (after.id,)),
+        lambda record: services.experiences.judge(caller, one, succeeded, body.task_id, record),
+        lambda told: Answer(200, judged_json(services, told), (told.experience.id,)),
     )
 
 
@@ -187,13 +187,22 @@ def stored_json(services: Runtime, stored: Stored) -> Json:
     return {"status": stored.status, **reason, "experience": experience}
 
 
+def judged_json(services: Runtime, told: Judged) -> Json:
+    """`{experience, repeated?}`"""
+    repeated = {"repeated": True} if told.repeated else {}
+    return {"experience": shown(services, told.experience), **repeated}
+
+
 def ids_of(stored: Any) -> tuple[UUID, ...]:
     return tuple(one.experience.id for one in stored if one.experience is not None)
 
 
 def distilled_json(services: Runtime, distilled: Distilled) -> Json:
+    """`reason` says why the rules stood alone although a language model was asked."""
     lessons = [stored_json(services, one) for one in distilled.stored]
-    return {"review": review_json(distilled.review), "experiences": lessons}
+    reason = {"reason": distilled.reason} if distilled.reason else {}
+    review = review_json(distilled.review)
+    return {"review": review, "distilled_by": distilled.by, **reason, "experiences": lessons}
 
 
 def review_json(review: Review) -> Json:

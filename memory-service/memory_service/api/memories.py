@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from memory_service.access import require_user
 from memory_service.api import cursors
 from memory_service.api.answers import Answer, once, reply
-from memory_service.api.body import check_values, parse_json, read_body, read_bytes, validated
+from memory_service.api.body import TWICE, Repeating, check_values, parse_json, read_body, read_bytes, shown, validated
 from memory_service.api.contract import ContractRoute, takes
 from memory_service.api.dependencies import Reader, Services, Writer, note
 from memory_service.api.fields import Identifier, Label, Time
@@ -222,6 +222,8 @@ async def read_batch(request: Request, limits: Limits) -> list[Any]:
     raw = await read_bytes(request, limits)
     request.state.raw_body = raw
     value = parse_json(raw, limits)
+    if isinstance(value, Repeating):
+        raise InvalidFields.of(shown((value.repeated,)), TWICE)
     if not isinstance(value, dict) or not isinstance(value.get("memories"), list):
         raise InvalidFields.of("memories", "is required and must be a list")
     for name in value:
@@ -296,9 +298,16 @@ def _written(services: Runtime) -> Any:
                 },
                 ids,
             )
-        return Answer(201, {"status": written.status, **by, "memory": shown}, ids)
+        return Answer(201, {"status": written.status, **_stood(written), **by, "memory": shown}, ids)
 
     return answer
+
+
+def _stood(written: Written) -> dict[str, Any]:
+    """What the new memory did to older ones."""
+    if written.status == "conflict":
+        return {"conflict_id": str(written.memory.conflict_id)}
+    return {"superseded": str(written.superseded)} if written.superseded else {}
 
 
 def _rounded(similarity: float | None) -> float | None:
@@ -309,6 +318,6 @@ def _rounded(similarity: float | None) -> float | None:
 def _result(index: int, result: Written | HindsightError) -> dict[str, Any]:
     if isinstance(result, HindsightError):
         return {"index": index, "status": "rejected", "error": problem(result)}
-    shown = {"index": index, "status": result.status, "id": str(result.memory.id)}
+    shown = {"index": index, "status": result.status, "id": str(result.memory.id), **_stood(result)}
     shown |= {"inferred_by": result.inferred_by} if result.inferred_by else {}
     return {**shown, "duplicate_of": shown["id"]} if result.status == "duplicate" else shown

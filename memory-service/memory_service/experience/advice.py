@@ -12,19 +12,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from memory_service.domain import Experience
+from memory_service.domain import Experience, Json
 from memory_service.experience.active import ActiveLessons, Facts, UserLessons
 from memory_service.experience.condition_index import Hit
 from memory_service.experience.conditions import Condition, parse_conditions
 from memory_service.experience.confidence import effective, strength_min
 from memory_service.experience.drafts import Advised, ExperienceQuery, MatchWord, QueryAnswer
+from memory_service.experience.indexing import text_of_lesson
 from memory_service.experience.matching import Evaluator, Match
+from memory_service.experience.query_distill import QueryDistiller
 from memory_service.experience.semantic import Meant, SemanticLessons
 from memory_service.experience.store import LessonRules, canonical
 from memory_service.experience.succession import confidence_of
 from memory_service.recall.fusion import Candidate
+from memory_service.recall.lanes import within
+from memory_service.recall.scripts import script_of
 from memory_service.settings import Rank
-from memory_service.stores.postgres import experiences
+from memory_service.stores.postgres import experience_index, experiences
+from memory_service.stores.postgres.experience_index import IndexedRow
 from memory_service.stores.postgres.pool import Postgres
 
 ORDER: Mapping[MatchWord, int] = {"exact": 0, "partial": 1, "semantic": 2}
@@ -63,28 +68,62 @@ class Advice:
     """Queries."""
 
     def __init__(
-        self, postgres: Postgres, active: ActiveLessons, semantic: SemanticLessons, rules: LessonRules, rank: Rank
+        self,
+        postgres: Postgres,
+        active: ActiveLessons,
+        semantic: SemanticLessons,
+        rules: LessonRules,
+        rank: Rank,
+        distiller: QueryDistiller | None = None,
     ) -> None:
         self._postgres = postgres
         self._active = active
         self._semantic = semantic
         self._rules = rules
         self._rank = rank
+        self._distiller = distiller  # makes a query of a state that comes without one; None: meaning is not asked then
 
     async def query(self, query: ExperienceQuery) -> QueryAnswer:
         """Raises InvalidFields for bad conditions, StoreUnavailable when Postgres is down."""
         asked = self._asked(query)
+        found, degraded = await self._by_conditions(asked)
+        meant, looked_for = None, query.semantic_query
+        if looked_for is None and query.state is not None and self._distiller is not None:
+            looked_for = await self._distiller.query_of(query.state)
+        if looked_for is not None:
+            meant = await self._semantic.find(looked_for, query.tenant, query.user_ids)
+        results = await self._results(asked, found, meant)
+        return QueryAnswer(_best(results, query.limit), [*degraded, *(meant.degraded if meant else [])])
+
+    async def _by_conditions(self, asked: _Asked) -> tuple[list[_Found], list[str]]:
+        """By each user's index in memory.  Where one is still being read, by Postgres's, which knows equality only: degraded."""
         found: list[_Found] = []
-        if asked.state is not None or asked.carried:
-            for user_id in query.user_ids:
-                found += await self._active.search(
-                    query.tenant, user_id, lambda lessons: _matching(lessons, asked, query.limit)
-                )
-        meant = Meant([], [])
-        if query.semantic_query is not None:
-            meant = await self._semantic.find(query.semantic_query, query.tenant, query.user_ids)
-        results = await self._results(asked, found, meant.candidates)
-        return QueryAnswer(_best(results, query.limit), meant.degraded)
+        query, unread = asked.query, []
+        if asked.state is None and not asked.carried:
+            return [], []
+        for user_id in query.user_ids:
+            matches = await self._active.search(
+                query.tenant, user_id, lambda lessons: _matching(lessons, asked, query.limit)
+            )
+            found += matches or ()
+            unread += [user_id] if matches is None else []
+        if not unread:
+            return found, []
+        rows = await within(self._rules.numbers.unloaded_deadline_s, self._carrying_any(asked, unread))
+        if rows.value:
+            some = await asyncio.to_thread(self._active.of_rows, rows.value)
+            found += await asyncio.to_thread(_matching, some, asked, query.limit)
+        return found, ["conditions"]
+
+    async def _carrying_any(self, asked: _Asked, user_ids: Sequence[str]) -> list[IndexedRow]:
+        numbers, tenant = self._rules.numbers, asked.query.tenant
+        triples = [c.as_json() for c in asked.carried] or equalities(asked.state or {}, numbers.unloaded_fields_max)
+        if not triples:
+            return []
+        each, most = numbers.unloaded_lessons_max, numbers.unloaded_rows_max
+        return await self._postgres.read(
+            lambda c: experience_index.carrying_any(c, tenant, user_ids, triples, each, most)
+        )
 
     def _asked(self, query: ExperienceQuery) -> _Asked:
         carried = parse_conditions(query.conditions, self._rules.limits) if query.conditions is not None else ()
@@ -95,17 +134,18 @@ class Advice:
         least = None if lowest is None else strength_min(lowest, query.now, self._rules.confidence)
         return _Asked(query, carried, state, least)
 
-    async def _results(self, asked: _Asked, found: Sequence[_Found], meant: Sequence[Candidate]) -> list[Advised]:
+    async def _results(self, asked: _Asked, found: Sequence[_Found], meant: Meant | None) -> list[Advised]:
         """The rows as they are now, those that are still active and pass the filters."""
         by_id = {one.id: one for one in found}
-        relevant = {candidate.id: candidate for candidate in meant}
-        ids = list(dict.fromkeys((*by_id, *relevant)))
+        ids = list(dict.fromkeys((*by_id, *(meant.ids if meant else ()))))
         if not ids:
             return []
         rows = await self._postgres.read(lambda c: experiences.get_active(c, asked.query.tenant, ids))
         evaluator = Evaluator(self._rules.limits)  # of its own, since threads must not share one
 
         def judged() -> list[Advised]:
+            scripts = {row.id: script_of(text_of_lesson(row)) for row in rows}
+            relevant = {one.id: one for one in meant.candidates(scripts)} if meant else {}
             made = (self._result(asked, row, by_id.get(row.id), relevant.get(row.id), evaluator) for row in rows)
             return [one for one in made if one is not None]
 
@@ -121,16 +161,21 @@ class Advice:
         if asked.query.min_confidence is not None and round(now, 6) < asked.query.min_confidence:
             return None
         lanes: dict[str, float] = {name: round(score.score, 6) for name, score in meant.lanes.items()} if meant else {}
+        relevance = meant.calibrated if meant else 0.0
         if found is not None:
-            return _told(Advised(row, found.match, self._score(found, now), now, lanes=lanes), found.how)
-        if meant is None:
+            score = self._score(found, now)
+            return _told(Advised(row, found.match, score, now, lanes=lanes, relevance=relevance), found.how)
+        if meant is None or (
+            asked.query.semantic_query is None and relevance < self._rules.numbers.derived_relevance_min
+        ):
             return None
         conditions = parse_conditions(row.conditions, self._rules.limits)
         if not asked.accepts(Facts(row.task_type, frozenset(row.tags), conditions, 0.0)):
             return None
         how = NOTHING if asked.state is None else evaluator.match(conditions, asked.state)
         nudged = meant.relevance + self._rank.confidence_nudge * (now - 0.5)
-        return _told(Advised(row, "semantic", max(0.0, min(1.0, nudged)), now, lanes=lanes), how)
+        score = max(0.0, min(1.0, nudged))
+        return _told(Advised(row, "semantic", score, now, lanes=lanes, relevance=relevance), how)
 
     def _score(self, found: _Found, confidence: float) -> float:
         if found.match == "exact":
@@ -169,6 +214,22 @@ def _carrying(lessons: UserLessons, asked: _Asked, limit: int) -> list[_Found]:
         word: MatchWord = "partial" if rest else "exact"
         found.append(_Found(experience_id, word, Match(word, given, rest, ())))  # type: ignore[arg-type]
     return found
+
+
+def equalities(state: Mapping[str, Any], most: int) -> list[Json]:
+    """`eq` triples that the state makes true: its scalars by dotted path, level by level, at most `most`."""
+    triples: list[Json] = []
+    level: list[tuple[str, Mapping[str, Any]]] = [("", state)]
+    while level and len(triples) < most:
+        below: list[tuple[str, Mapping[str, Any]]] = []
+        for prefix, values in level:
+            for name, value in values.items():
+                if isinstance(value, Mapping):
+                    below.append((f"{prefix}{name}.", value))
+                elif isinstance(value, str | bool | int | float):
+                    triples.append({"field": f"{prefix}{name}", "operator": "eq", "value": value})
+        level = below
+    return triples[:most]
 
 
 def _told(result: Advised, how: Match) -> Advised:

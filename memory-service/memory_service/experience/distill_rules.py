@@ -28,6 +28,7 @@ class DistillLimits(Section):
     lookahead_steps_max: int = Field(gt=0)
     between_steps_max: int = Field(gt=0)
     changed_arguments_max: int = Field(gt=0)
+    reworded_words_max: int = Field(gt=0)
     evidence_steps_max: int = Field(gt=0)
     decisive_steps: int = Field(gt=0)
     decisive_steps_long: int = Field(gt=0)
@@ -72,6 +73,10 @@ class _Goal(Section):
     generic: tuple[str, ...]
 
 
+class _Advice(Section):
+    empty: tuple[str, ...]
+
+
 class _Secrets(Section):
     argument_names: frozenset[str]
     patterns: tuple[str, ...]
@@ -91,6 +96,7 @@ class _File(Section):
     messages: MessageStarts
     goal: _Goal
     secrets: _Secrets
+    advice: _Advice
     error_class: tuple[_ErrorClass, ...] = Field(min_length=1)
 
 
@@ -113,6 +119,7 @@ class DistillRules:
     generic_goal_terms: frozenset[str]
     secret_names: frozenset[str]
     secret_patterns: tuple[re.Pattern[str], ...]
+    empty_advice: tuple[str, ...]
     error_classes: tuple[ErrorClass, ...]
     review: ReviewRules
     vocabulary: Vocabulary
@@ -158,6 +165,7 @@ def load_distill_rules(path: Path, review: ReviewRules, vocabulary: Vocabulary) 
         generic_goal_terms=frozenset(term for word in file.goal.generic for term in query_terms(word, vocabulary)),
         secret_names=file.secrets.argument_names,
         secret_patterns=tuple(_compiled(path, "secrets.patterns", pattern) for pattern in file.secrets.patterns),
+        empty_advice=file.advice.empty,
         error_classes=classes,
         review=review,
         vocabulary=vocabulary,

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from memory_service.domain import Experience, ExperienceOrigin, Json
+from memory_service.experience.distill_model import DistilledBy
 from memory_service.experience.review import Review
 from memory_service.stores.postgres.experiences import ExperienceVersion
 
@@ -49,10 +50,12 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Distilled:
-    """A reviewed run and its lessons."""
+    """A reviewed run and its lessons.  `by`: whether a language model's lessons are among them; `reason`: why not, when one was asked."""
 
     review: Review
     stored: tuple[Stored, ...]
+    by: DistilledBy = "rules"
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,10 @@ class ExperienceQuery:
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """One result.  `failed` are triples that the state contradicts, which only a semantic result can have."""
+    """One result.  `failed` are triples that the state contradicts, which only a semantic result can have.
+
+    `score` orders results; `relevance` 0..1 is how likely the lesson speaks of what was asked, 0 when nothing was asked by text.
+    """
 
     experience: Experience
     match: MatchWord
@@ -83,6 +89,7 @@ class Advised:
     missing: tuple[Json, ...] = ()
     failed: tuple[Json, ...] = ()
     lanes: Mapping[str, float] = field(default_factory=dict)
+    relevance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,14 @@ class QueryAnswer:
 
     results: list[Advised]
     degraded: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`repeated`: this task had spoken about the experience before, and nothing moved."""
+
+    experience: Experience
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,11 @@ from memory_service.domain import Experience, Lane
 from memory_service.experience.indexing import lesson_passage
 from memory_service.experience.settings import ExperienceNumbers
 from memory_service.models.ports import Embedder
+from memory_service.recall.calibration import Reading, Readings
 from memory_service.recall.fusion import Candidate, LaneScore, fuse, keyword_scores, vector_scores
 from memory_service.recall.lanes import within
-from memory_service.settings import Calibration, Rank
+from memory_service.recall.scripts import Script
+from memory_service.settings import Rank
 from memory_service.stores.postgres import experiences
 from memory_service.stores.postgres.pool import Postgres
 from memory_service.stores.qdrant import VectorIndex
@@ -25,10 +27,30 @@ from memory_service.write.indexing import keyword_prefix
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """Candidates, the most relevant first; not yet checked against Postgres."""
+    """What the lanes brought, not yet checked against Postgres; None of a lane that failed.
 
-    candidates: list[Candidate]
+    `lowest` is the cosine that a lesson has at most which the vector lane did not bring; None when it brought all.
+    """
+
+    reading: Reading
+    cosines: Mapping[UUID, float] | None
+    keywords: Mapping[UUID, LaneScore] | None
+    lowest: float | None
     degraded: list[str]
+
+    @property
+    def ids(self) -> list[UUID]:
+        return list(dict.fromkeys((*(self.cosines or ()), *(self.keywords or ()))))
+
+    def candidates(self, passages: Mapping[UUID, Script]) -> list[Candidate]:
+        """Those of which the script is known, the most relevant first."""
+        lanes: dict[Lane, Mapping[UUID, LaneScore]] = {}
+        if self.cosines is not None:
+            known = {i: cosine for i, cosine in self.cosines.items() if i in passages}
+            lanes["vector"] = vector_scores(known, passages, self.reading)
+        if self.keywords is not None:
+            lanes["keyword"] = {i: score for i, score in self.keywords.items() if i in passages}
+        return fuse(lanes, passages, self.reading, self.lowest)
 
 
 class SemanticLessons:
@@ -40,7 +62,7 @@ class SemanticLessons:
         vocabulary: Vocabulary,
         numbers: ExperienceNumbers,
         rank: Rank,
-        curve: Calibration,
+        readings: Readings,
         deadline_s: float,
     ) -> None:
         self._postgres = postgres
@@ -49,7 +71,7 @@ class SemanticLessons:
         self._vocabulary = vocabulary
         self._numbers = numbers
         self._rank = rank
-        self._curve = curve
+        self._readings = readings
         self._deadline_s = deadline_s
 
     async def find(self, query: str, tenant: str, user_ids: tuple[str, ...]) -> Meant:
@@ -58,16 +80,13 @@ class SemanticLessons:
             within(self._deadline_s, self._vector(query, tenant, user_ids)),
             within(self._deadline_s, self._keyword(query, tenant, user_ids)),
         )
-        answered: dict[Lane, Mapping[UUID, LaneScore]] = {}
-        if vector.value is not None:
-            answered["vector"] = vector.value
-        if keyword.value is not None:
-            answered["keyword"] = keyword.value
-        if not answered:
-            await self._postgres.read(lambda c: experiences.corpus_size(c, tenant, (), 1))  # Postgres down: say so
-        missing = min((s.score for s in vector.value.values()), default=0.0) if vector.value else 0.0
         degraded = [name for name, lane in (("vector", vector), ("keyword", keyword)) if lane.value is None]
-        return Meant(fuse(answered, self._rank, missing), degraded)
+        if len(degraded) == 2:
+            await self._postgres.read(lambda c: experiences.corpus_size(c, tenant, (), 1))  # Postgres down: say so
+        cosines = vector.value
+        whole = cosines is None or len(cosines) < self._numbers.vector_hits
+        lowest = None if whole or cosines is None else min(cosines.values())
+        return Meant(self._readings.of_query(query), cosines, keyword.value, lowest, degraded)
 
     async def embed_ahead(self, lessons: Sequence[Experience]) -> None:
         """Make the vectors of lessons that are about to be stored: the relay then finds them in the embedder's cache.
@@ -83,10 +102,10 @@ class SemanticLessons:
         await self._embedder.embed_passages(chunks)
         return True
 
-    async def _vector(self, query: str, tenant: str, user_ids: tuple[str, ...]) -> dict[UUID, LaneScore]:
+    async def _vector(self, query: str, tenant: str, user_ids: tuple[str, ...]) -> dict[UUID, float]:
         vector = await self._embedder.embed_query(self._vocabulary.normalise(query))
         found = await self._index.search_experiences(vector, tenant, user_ids, self._numbers.vector_hits)
-        return vector_scores({hit.memory_id: hit.cosine for hit in found}, self._curve)
+        return {hit.memory_id: hit.cosine for hit in found}
 
     async def _keyword(self, query: str, tenant: str, user_ids: tuple[str, ...]) -> dict[UUID, LaneScore]:
         numbers = self._numbers

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from memory_service.domain import Caller, Clock, Experience, Json
+from memory_service.domain import SHARED_USER, Caller, Clock, Experience, Json
 from memory_service.errors import Conflict, InvalidFields, NotFound, StaleVersion
 from memory_service.experience import store
 from memory_service.experience.advice import Advice
@@ -19,11 +19,13 @@ from memory_service.experience.baseline import Effort, baseline_of
 from memory_service.experience.changes import after_use, patched, snapshot_of
 from memory_service.experience.confidence import effective
 from memory_service.experience.distill import distill
+from memory_service.experience.distill_model import ModelDistiller, Told
 from memory_service.experience.distill_rules import DistillRules
 from memory_service.experience.drafts import (
     Distilled,
     ExperienceQuery,
     HistoryPage,
+    Judged,
     NewLesson,
     QueryAnswer,
     Stored,
@@ -34,7 +36,7 @@ from memory_service.experience.semantic import SemanticLessons
 from memory_service.experience.store import LessonRules
 from memory_service.experience.succession import Changed, confidence_of
 from memory_service.experience.trajectory import Trajectory, analysed
-from memory_service.stores.postgres import efforts, experiences
+from memory_service.stores.postgres import efforts, experience_index, experiences
 from memory_service.stores.postgres.experiences import ExperienceFilter
 from memory_service.stores.postgres.pool import Connection, Postgres
 
@@ -55,6 +57,7 @@ class Experiences:
         distilling: DistillRules,
         clock: Clock,
         nudge: Callable[[], None],
+        model: ModelDistiller | None = None,
     ) -> None:
         self._postgres = postgres
         self._advice = advice
@@ -63,6 +66,7 @@ class Experiences:
         self._distilling = distilling
         self._clock = clock
         self._nudge = nudge
+        self._model = model
 
     @property
     def text_chars_max(self) -> int:
@@ -95,19 +99,24 @@ class Experiences:
         *,
         force: bool = False,
         agent_id: str | None = None,
+        sources: tuple[UUID, ...] = (),
     ) -> Distilled:
-        """Review one run and store its lessons.  `force`: read it as worth reviewing.  Raises InvalidFields for too long a run."""
-        review, found = await self._reviewed(caller, user_id, run, force=force)
+        """Review one run and store its lessons.  `force`: read it as worth reviewing; `sources`: memories that tell of the run.
+
+        A run without steps says nothing about the usual effort and is not counted.  Raises InvalidFields for too long a run.
+        """
+        review, found, told = await self._reviewed(caller, user_id, run, force=force)
         now = self._clock()
-        judged = [self._judged(caller, user_id, run, one, now, agent_id) for one in found]
+        judged = _once([self._judged(caller, user_id, run, one, now, agent_id, sources) for one in found])
         await self._meant.embed_ahead([one for one in judged if isinstance(one, Experience)])
 
         async def work(connection: Connection) -> Distilled:
             seq = await experiences.lock_user(connection, caller.tenant, user_id)
             keep, effort = self._distilling.review.baseline.runs_max, asdict(review.effort)
-            await efforts.add(connection, caller.tenant, user_id, run.task_type, effort, now, keep)
+            if run.steps:
+                await efforts.add(connection, caller.tenant, user_id, run.task_type, effort, now, keep)
             stored = [await self._kept(connection, caller, one, seq) for one in judged]
-            distilled = Distilled(review, tuple(stored))
+            distilled = Distilled(review, tuple(stored), told.by, told.reason)
             await record(connection, distilled)
             return distilled
 
@@ -120,15 +129,35 @@ class Experiences:
     async def feedback(
         self, caller: Caller, experience_id: UUID, succeeded: bool, task_id: str | None, record: Record
     ) -> Experience:
-        """It was used, and the task went so.  Raises NotFound."""
+        """`judge`, for whoever need not know whether it counted."""
+        return (await self.judge(caller, experience_id, succeeded, task_id, record)).experience
 
-        async def work(connection: Connection) -> Experience:
-            before, seq = await self._locked(connection, caller, experience_id)
-            after = after_use(before, succeeded, self._clock(), self._rules.confidence)
-            cause = "feedback_success" if succeeded else "feedback_failure"
-            await store.put(connection, caller, Changed(before, after, cause), seq, self._rules, task_id)
-            await record(connection, after)
-            return after
+    async def judge(
+        self, caller: Caller, experience_id: UUID, succeeded: bool, task_id: str | None, record: Record
+    ) -> Judged:
+        """It was used, and the task went so.  Each task counts once; a second word of it changes nothing and is told.
+
+        A key bound to a user may judge a lesson of the common pool that it can read, naming the task: so nobody moves what all
+        rely on by repeating himself.  Raises NotFound, and InvalidFields for such a key without a task.
+        """
+
+        async def work(connection: Connection) -> Judged:
+            before, seq = await self._locked(connection, caller, experience_id, shared=True)
+            common = before.user_id == SHARED_USER
+            if common and caller.user_id is not None and task_id is None:
+                raise InvalidFields.of("task_id", "is needed to judge a lesson of the common pool")
+            told = Judged(before, repeated=True)
+            speaker = caller.user_id or before.user_id
+            if task_id is None or await experiences.spoken(
+                connection, caller.tenant, speaker, task_id, before.id, succeeded
+            ):
+                after = after_use(before, succeeded, self._clock(), self._rules.confidence)
+                cause = "feedback_success" if succeeded else "feedback_failure"
+                shown = None if common else task_id  # a task of one user is no business of the others
+                await store.put(connection, caller, Changed(before, after, cause), seq, self._rules, shown)
+                told = Judged(after)
+            await record(connection, told)
+            return told
 
         return await self._written(work)
 
@@ -155,8 +184,10 @@ class Experiences:
         """Erase it with its history and vector.  Raises NotFound."""
 
         async def work(connection: Connection) -> Experience:
-            before, _ = await self._locked(connection, caller, experience_id, rebuild=True)
+            before, seq = await self._locked(connection, caller, experience_id)
             await experiences.erase(connection, caller.tenant, [before.id])
+            keep = self._rules.numbers.gone_rows_max
+            await experience_index.note_gone(connection, caller.tenant, before.user_id, [before.id], seq, keep)
             return before
 
         return await self._written(work)
@@ -190,13 +221,13 @@ class Experiences:
         return result
 
     async def _locked(
-        self, connection: Connection, caller: Caller, experience_id: UUID, *, rebuild: bool = False
+        self, connection: Connection, caller: Caller, experience_id: UUID, *, shared: bool = False
     ) -> tuple[Experience, int]:
-        """The experience as it stays until we commit, and the number of this change."""
-        found = await experiences.get(connection, caller, experience_id, change=True)
+        """The experience as it stays until we commit, and the number of this change.  `shared`: also one of the common pool."""
+        found = await experiences.get(connection, caller, experience_id, change=not shared)
         if found is not None:
-            seq = await experiences.lock_user(connection, caller.tenant, found.user_id, rebuild=rebuild)
-            found = await experiences.get(connection, caller, experience_id, change=True)
+            seq = await experiences.lock_user(connection, caller.tenant, found.user_id)
+            found = await experiences.get(connection, caller, experience_id, change=not shared)
         if found is None:
             raise NotFound
         return found, seq
@@ -213,7 +244,8 @@ class Experiences:
 
     async def _reviewed(
         self, caller: Caller, user_id: str, run: Trajectory, *, force: bool
-    ) -> tuple[Review, Sequence[Lesson | Rejected]]:
+    ) -> tuple[Review, Sequence[Lesson | Rejected], Told]:
+        """The review, what was found, and what the language model had to do with it: it is asked when there is a lesson to expect."""
         rules = self._distilling
         numbers = rules.review.baseline
         read = analysed(run, rules.review.limits)
@@ -222,12 +254,15 @@ class Experiences:
         )
         baseline = baseline_of([Effort(**one) for one in past], numbers)  # type: ignore[arg-type]
 
-        def work() -> tuple[Review, Sequence[Lesson | Rejected]]:
+        def reviewing() -> Review:
             review = review_trajectory(read, baseline, rules.review, rules.vocabulary)
-            judged = replace(review, worth_reviewing=review.worth_reviewing or force)
-            return review, distill(read, judged, rules)
+            return replace(review, worth_reviewing=review.worth_reviewing or force)
 
-        return await asyncio.to_thread(work)
+        review = await asyncio.to_thread(reviewing)
+        told = Told()
+        if self._model is not None and review.worth_reviewing:
+            told = await self._model.lessons_of(read, review)
+        return review, await asyncio.to_thread(distill, read, review, rules, told.lessons), told
 
     def _judged(
         self,
@@ -237,6 +272,7 @@ class Experiences:
         found: Lesson | Rejected,
         now: datetime,
         agent_id: str | None,
+        sources: tuple[UUID, ...],
     ) -> Experience | Stored:
         """The experience that a finding would be, or why it is none."""
         lesson = found.lesson if isinstance(found, Rejected) else found
@@ -252,6 +288,7 @@ class Experiences:
             task_type=run.task_type,
             agent_id=agent_id,
             tags=lesson.tags,
+            source_memory_ids=sources,
             source_steps=lesson.source_steps,
             rule=lesson.rule,
             learned=True,
@@ -270,6 +307,20 @@ class Experiences:
             return await store.add(connection, caller, one, seq, self._rules, learned=True)
         except InvalidFields as error:
             return Stored("rejected", None, str(error), {**snapshot_of(one), "id": None})
+
+
+def _once(judged: Sequence[Experience | Stored]) -> list[Experience | Stored]:
+    """One lesson per set of conditions: a second one of the same run would count as learned again."""
+    first: dict[bytes, Experience] = {}
+    told: list[Experience | Stored] = []
+    for one in judged:
+        if isinstance(one, Experience) and first.setdefault(one.condition_hash, one) is not one:
+            same = first[one.condition_hash].rule
+            reason = f"another lesson of this run ({same}) has the same conditions"
+            told.append(Stored("rejected", None, reason, {**snapshot_of(one), "id": None}))
+        else:
+            told.append(one)
+    return told
 
 
 def _refused(draft: NewLesson) -> Json:

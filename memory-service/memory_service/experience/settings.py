@@ -15,6 +15,17 @@ class ExperienceNumbers(Section):
     cached_users_max: int
     cached_entries_max: int
     inline_entries_max: int
+    load_wait_s: float
+    load_slice_rows: int
+    load_inline_rows: int
+    gone_rows_max: int
+    unloaded_fields_max: int
+    unloaded_lessons_max: int
+    unloaded_rows_max: int
+    unloaded_deadline_s: float
+    derive_query: bool
+    derive_query_with_model: bool
+    derived_relevance_min: float
     partial_weight: float
     keyword_hits: int
     keyword_per_term: int

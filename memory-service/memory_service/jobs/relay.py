@@ -157,7 +157,8 @@ class Relay:
         found = await self._read([r.memory_id for r in rows])
         present = {m.id: m for m in found}
         gone = [r.memory_id for r in rows if r.memory_id not in present]
-        changed = [m.id for m in found if m.version > 1]
+        swept = {r.memory_id for r in rows if r.sweep}
+        changed = [m.id for m in found if m.version > 1 or m.id in swept]
         keep = await self._upsert(found)
         if gone or changed:
             await self._index.delete_chunks([*gone, *changed], keep)

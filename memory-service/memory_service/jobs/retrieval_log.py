@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class RetrievalLog:
-    """`note` from anywhere on the loop; `run` as one task; `flush` at shutdown."""
+    """`note` from anywhere on the loop; `keep` to wait for the row; `run` as one task; `flush` at shutdown."""
 
     def __init__(self, postgres: Postgres, numbers: Retrievals) -> None:
         self._postgres = postgres
@@ -36,6 +36,13 @@ class RetrievalLog:
             self.dropped += 1
         else:
             self._queue.append(entry)
+
+    async def keep(self, entry: Retrieval) -> None:
+        """Remember one retrieval before anything that builds on it goes on; later when Postgres is down just now."""
+        try:
+            await self._postgres.transaction(lambda c: _write(c, [entry]))
+        except StoreUnavailable:
+            self.note(entry)
 
     async def run(self) -> None:
         """Write what was noted, every flush_s, until stopped."""
@@ -65,7 +72,9 @@ class RetrievalLog:
 
 async def _write(connection: Connection, rows: list[Retrieval]) -> None:
     await retrievals.insert_many(connection, rows)
-    hits: Counter[UUID] = Counter(UUID(hit["id"]) for row in rows for hit in row.hits)
+    hits: Counter[UUID] = Counter(
+        UUID(hit["id"]) for row in rows for hit in row.hits if hit.get("what") != "experience"
+    )
     if hits:
         latest: datetime = max(row.at for row in rows)
         await memories.touch(connection, dict(hits), latest)

@@ -5,10 +5,12 @@ second call, or the relay, does not finish.  Ids are remembered as erased; conte
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from memory_service.domain import Caller, Json
-from memory_service.stores.postgres import changes, experiences
+from memory_service.errors import StoreUnavailable
+from memory_service.stores.postgres import changes, experiences, tasks
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.working.service import WorkingMemory
 
@@ -18,14 +20,26 @@ CHUNK_ROWS = 1_000
 class Erasure:
     """Erases users."""
 
-    def __init__(self, postgres: Postgres, working: WorkingMemory, nudge: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        postgres: Postgres,
+        working: WorkingMemory,
+        nudge: Callable[[], None],
+        erase_turns: Callable[[str, str], Awaitable[int]],
+    ) -> None:
         self._postgres = postgres
         self._working = working
         self._nudge = nudge
+        self._erase_turns = erase_turns
 
     async def erase_user(self, caller: Caller, user_id: str) -> Json:
         """How much was removed, by place.  A second call finds nothing and is fine."""
         counts: Counter[str] = Counter()
+        with suppress(StoreUnavailable):  # first, so that no request that runs now finds dialogue to write; and again below
+            counts["sessions"] += await self._erase_turns(caller.tenant, user_id)
+
+        # Before the memories, so that a finish that runs now can't write an episode any more.
+        runs = await self._postgres.transaction(lambda c: tasks.erase_user(c, caller.tenant, user_id))
 
         async def chunk(connection: Connection) -> int:
             ids = await changes.ids_of_user(connection, caller.tenant, user_id, CHUNK_ROWS)
@@ -43,8 +57,9 @@ class Erasure:
             counts["experiences"] += erased
         rest = await self._postgres.transaction(lambda c: changes.erase_user_rest(c, caller.tenant, user_id))
         self._nudge()
-        tasks = await self._working.delete_user(caller.tenant, user_id)
-        return {"user_id": user_id, **_told(counts), **rest, "working_memory": tasks}
+        working = await self._working.delete_user(caller.tenant, user_id)
+        counts["sessions"] += await self._erase_turns(caller.tenant, user_id)
+        return {"user_id": user_id, **_told(counts), **rest, "working_memory": working, "task_runs": runs, "sessions": counts["sessions"]}
 
 
 def _told(counts: Counter[str]) -> Json:

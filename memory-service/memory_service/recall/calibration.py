@@ -42,6 +42,23 @@ class Curve(Section):
     hybrid_slope: float
     keyword_gain: float
 
+    def cautious(self, gain_max: float, log_odds: float) -> "Curve":
+        """The same with every log-odds moved by `log_odds`, and keywords that add no more than `gain_max`."""
+        return Curve(
+            midpoint=self.midpoint - log_odds / self.slope,
+            slope=self.slope,
+            hybrid_midpoint=self.hybrid_midpoint - log_odds / self.hybrid_slope,
+            hybrid_slope=self.hybrid_slope,
+            keyword_gain=min(self.keyword_gain, gain_max),
+        )
+
+
+class KeywordCurve(Section):
+    """Relevance by the keyword score alone, of a memory whose cosine nobody knows: 1 / (1 + exp(-slope × (score - midpoint)))."""
+
+    midpoint: float
+    slope: float
+
 
 class ScriptCurves(Section):
     """The curves of one embedding model."""
@@ -58,10 +75,63 @@ class ScriptCurves(Section):
 class Relevance(Section):
     """The table [relevance] of config/memory.toml: curves by the model's name, `default` for models nobody measured."""
 
+    rank_temperature: float
+    other_script_prior: float
+    keyword_gain_max: float
+    keyword: KeywordCurve
     models: dict[str, ScriptCurves]
 
     def curves(self, model: str) -> ScriptCurves:
-        return self.models.get(model) or self.models[OTHER_MODELS]
+        """As they are used: the measured ones with the two cautions of the table."""
+        measured = self.models.get(model) or self.models[OTHER_MODELS]
+        across = math.log(self.other_script_prior / (1.0 - self.other_script_prior))
+        one, other = (self.keyword_gain_max, 0.0), (self.keyword_gain_max, across)
+        return ScriptCurves(
+            latin=measured.latin.cautious(*one),
+            cjk=measured.cjk.cautious(*one),
+            latin_cjk=measured.latin_cjk.cautious(*other),
+            cjk_latin=measured.cjk_latin.cautious(*other),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the scores of one query are read: by the curves of the model in use, and in the script that the query is written in."""
+
+    query: Script
+    curves: ScriptCurves
+    keyword: KeywordCurve
+    temperature: float = 1.0
+
+    def relevance(self, passage: Script | None, cosine: float | None, keyword: float | None) -> float:
+        """0..1.  None: the vector lane does not know this memory; the keyword lane did not answer."""
+        return logistic(self._log_odds(passage, cosine, keyword))
+
+    def spread(self, passage: Script | None, cosine: float | None, keyword: float | None) -> float:
+        """The same evidence for ranking: log-odds over `temperature`, so that good and excellent hits stay apart, whose
+        relevances are all near 1, and freshness decides between neighbours only."""
+        return logistic(self._log_odds(passage, cosine, keyword) / self.temperature)
+
+    def _log_odds(self, passage: Script | None, cosine: float | None, keyword: float | None) -> float:
+        if cosine is not None:
+            return log_odds(cosine, pair_script(self.query, passage), self.curves, keyword)
+        return -math.inf if keyword is None else self.keyword.slope * (keyword - self.keyword.midpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Makes the Reading of each query."""
+
+    curves: ScriptCurves
+    keyword: KeywordCurve
+    temperature: float
+
+    @classmethod
+    def of(cls, table: Relevance, model: str) -> "Readings":
+        return cls(table.curves(model), table.keyword, table.rank_temperature)
+
+    def of_query(self, query: str) -> Reading:
+        return Reading(script_of(query), self.curves, self.keyword, self.temperature)
 
 
 def pair_script(query: Script, passage: Script | None) -> PairScript:
@@ -80,16 +150,21 @@ def relevance(cosine: float, script: PairScript, curves: ScriptCurves, keyword: 
 
     `keyword` 0..1 is the keyword lane's score, 0 when it answered without this memory, None when the lane did not answer.
     """
+    return logistic(log_odds(cosine, script, curves, keyword))
+
+
+def log_odds(cosine: float, script: PairScript, curves: ScriptCurves, keyword: float | None = None) -> float:
+    """The same before the logistic function."""
     if math.isnan(cosine):
-        return 0.0
+        return -math.inf
     curve = curves.of(script)
     if keyword is None:
-        return logistic(curve.slope * (cosine - curve.midpoint))
-    return logistic(curve.hybrid_slope * (cosine - curve.hybrid_midpoint) + curve.keyword_gain * keyword)
+        return curve.slope * (cosine - curve.midpoint)
+    return curve.hybrid_slope * (cosine - curve.hybrid_midpoint) + curve.keyword_gain * keyword
 
 
-def logistic(log_odds: float) -> float:
-    return 1.0 / (1.0 + math.exp(min(max(-log_odds, -_EXPONENT_MAX), _EXPONENT_MAX)))
+def logistic(x: float) -> float:
+    return 0.0 if x == -math.inf else 1.0 / (1.0 + math.exp(min(max(-x, -_EXPONENT_MAX), _EXPONENT_MAX)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,10 @@
 """How relevant is a candidate, given what each lane says of it?  Pure.
 
-Lanes are weighed by their scores, not by their ranks: equal-weight rank fusion loses wherever one lane is weak
-(DESIGN, "Retrieval facts").  Every lane's score is first brought to 0..1: cosines by a logistic curve calibrated per
-embedding model, keyword scores as BM25 over the best that the query's terms could reach.
+Lanes are weighed by their scores, not by their ranks: equal-weight rank fusion loses wherever one lane is weak.  Keyword
+scores are BM25 over the best that the query's terms could reach; cosine and keyword score together become a relevance by the
+curves of calibration.py.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -13,7 +12,9 @@ from uuid import UUID
 import numpy as np
 
 from memory_service.domain import Lane
-from memory_service.settings import Calibration, Rank
+from memory_service.recall.calibration import Reading
+from memory_service.recall.scripts import Script
+from memory_service.settings import Rank
 from memory_service.stores.postgres.memories import KeywordHits
 
 # ts_rank of one term that occurs n times with the default weight is 0.1 × (1 + 1/4 + … + 1/n²) × 6/π² (tsrank.c): it tells
@@ -36,19 +37,23 @@ class LaneScore:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A memory that at least one lane found, and the relevance 0..1 that follows."""
+    """A memory that at least one lane found.
+
+    `calibrated` 0..1 is how likely it answers, for thresholds.  `relevance` is what it is ranked by: the same evidence spread
+    wider, and the plain keyword score where no vector lane answered.
+    """
 
     id: UUID
     lanes: Mapping[Lane, LaneScore]
     relevance: float
+    calibrated: float
 
 
-def vector_scores(cosines: Mapping[UUID, float], curve: Calibration) -> dict[UUID, LaneScore]:
-    """relevance = 1 / (1 + exp(-slope × (cosine - midpoint)))."""
-    scores = {
-        i: (1.0 / (1.0 + math.exp(-curve.slope * (cosine - curve.midpoint))), cosine) for i, cosine in cosines.items()
-    }
-    return _ranked(scores)
+def vector_scores(
+    cosines: Mapping[UUID, float], passages: Mapping[UUID, Script], reading: Reading
+) -> dict[UUID, LaneScore]:
+    """What the cosines alone mean."""
+    return _ranked({i: (reading.relevance(passages.get(i), c, None), c) for i, c in cosines.items()})
 
 
 def keyword_scores(
@@ -80,25 +85,29 @@ def listed_scores(ids: Sequence[UUID], relevance: float) -> dict[UUID, LaneScore
     return {i: LaneScore(position, relevance, relevance) for position, i in enumerate(ids, 1)}
 
 
-def fuse(lanes: Mapping[Lane, Mapping[UUID, LaneScore]], rank: Rank, missing_vector: float) -> list[Candidate]:
-    """Candidates with their relevance, the most relevant first.
+def fuse(
+    lanes: Mapping[Lane, Mapping[UUID, LaneScore]],
+    passages: Mapping[UUID, Script],
+    reading: Reading,
+    missing_cosine: float | None = None,
+) -> list[Candidate]:
+    """Candidates, the most relevant first.
 
-    Relevance is the weighted mean of vector and keyword score over those of the two lanes that answered.  A candidate
-    that the vector lane did not return has at most the score of the last one that it did, `missing_vector`.
+    `missing_cosine` is that of candidates which the vector lane did not return; None when nobody knows theirs, because they
+    are not indexed yet: then their words alone count.
     """
-    weights = {"vector": rank.vector_weight, "keyword": rank.keyword_weight}
-    answered = {lane: weight for lane, weight in weights.items() if lane in lanes}
-    total = sum(answered.values()) or 1.0
-    absent = {"vector": missing_vector, "keyword": 0.0}
     candidates = []
     for memory_id in dict.fromkeys(_all_ids(lanes.values())):
         found = {lane: scores[memory_id] for lane, scores in lanes.items() if memory_id in scores}
-        relevance = (
-            sum(weight * (found[lane].score if lane in found else absent[lane]) for lane, weight in answered.items())
-            / total
-        )
+        keyword = (found["keyword"].score if "keyword" in found else 0.0) if "keyword" in lanes else None
+        if "vector" in lanes:
+            cosine = found["vector"].raw if "vector" in found else missing_cosine
+            script = passages.get(memory_id)
+            relevance, calibrated = (read(script, cosine, keyword) for read in (reading.spread, reading.relevance))
+        else:
+            relevance, calibrated = keyword or 0.0, reading.relevance(None, None, keyword)
         listed = max((found[lane].score for lane in ("structured", "recent") if lane in found), default=0.0)
-        candidates.append(Candidate(memory_id, found, max(relevance, listed)))
+        candidates.append(Candidate(memory_id, found, max(relevance, listed), calibrated))
     return sorted(candidates, key=lambda c: (-c.relevance, c.id))
 
 

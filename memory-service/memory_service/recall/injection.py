@@ -8,7 +8,7 @@ leaving the answer empty.  It must not fetch, rank or render markup; `envelope` 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Literal
 from uuid import UUID
 
@@ -29,6 +29,9 @@ class InjectionNumbers(Section):
     full_min: float
     summary_min: float
     experiences_max: int
+    experience_confidence_min: float
+    experience_candidates: int
+    memory_candidates: int
     full_chars_max: int
     summary_chars_max: int
     cut_chars_min: int
@@ -133,6 +136,7 @@ def inject(
 ) -> Injection:
     """The block for `query` in at most `budget_tokens` of `count_tokens`.  An id that comes twice is shown once."""
     labels = labels_for(query)
+    count_tokens = cache(count_tokens)  # the whole block is counted more than once, at 2 ms a thousand tokens
     entries = _unique(
         [_experience(one, labels) for one in experiences] + [_memory(m, labels, numbers, now) for m in items]
     )

@@ -6,7 +6,7 @@ stay in 0..1.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -18,9 +18,10 @@ from memory_service.stores.postgres.memories import RankFacts
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One hit with its final score and, for `explain`, what it is made of."""
+    """One hit with its final score and, for `explain`, what it is made of.  `score` is `total`, cut to 0..1."""
 
     candidate: Candidate
+    total: float
     score: float
     freshness: float
     nudges: Mapping[str, float]
@@ -36,7 +37,26 @@ def rank_candidates(
 ) -> list[Ranked]:
     """Those candidates of which there are facts, best first; equal scores in the order of ids, the newer first."""
     ranked = [_rank(c, facts[c.id], now, numbers, heat) for c in candidates if c.id in facts]
-    return sorted(ranked, key=lambda r: (-r.score, -r.candidate.id.int))
+    ranked.sort(key=lambda r: (-r.total, -r.candidate.id.int))
+    return _newer_leads(ranked, facts)
+
+
+def _newer_leads(ranked: list[Ranked], facts: Mapping[UUID, RankFacts]) -> list[Ranked]:
+    """Of two that contradict each other the newer comes first until a person decides: it gets the older one's place.
+
+    Ids are UUIDv7, so the greater one is the newer.
+    """
+    best: dict[UUID, Ranked] = {}
+    for one in list(ranked):
+        conflict = facts[one.candidate.id].conflict_id
+        if conflict is None:
+            continue
+        above = best.setdefault(conflict, one)
+        if above is not one and one.candidate.id.int > above.candidate.id.int:
+            nudges = {**one.nudges, "conflict": above.score - one.score}
+            ranked = [r for r in ranked if r is not one]
+            ranked.insert(ranked.index(above), replace(one, score=above.score, nudges=nudges))
+    return ranked
 
 
 def _rank(candidate: Candidate, facts: RankFacts, now: datetime, numbers: Rank, heat: Heat) -> Ranked:
@@ -49,4 +69,5 @@ def _rank(candidate: Candidate, facts: RankFacts, now: datetime, numbers: Rank, 
         "heat": numbers.heat_nudge * (warmth - 0.5),
     }
     base = candidate.relevance * (numbers.relevance_weight + numbers.freshness_weight * fresh)
-    return Ranked(candidate, min(max(base + sum(nudges.values()), 0.0), 1.0), fresh, nudges)
+    total = base + sum(nudges.values())
+    return Ranked(candidate, total, min(max(total, 0.0), 1.0), fresh, nudges)

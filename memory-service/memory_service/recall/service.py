@@ -15,10 +15,12 @@ from uuid import UUID
 from memory_service.domain import Clock, Lane, Memory, MemoryFilter, new_id
 from memory_service.metrics import LANES, LANES_DEGRADED
 from memory_service.models.ports import Vector
+from memory_service.recall.calibration import Reading, Readings
 from memory_service.recall.fusion import Candidate, LaneScore, fuse, vector_scores
 from memory_service.recall.lanes import LaneResult, Lanes, Scores, within
 from memory_service.recall.ranking import Ranked, rank_candidates
-from memory_service.settings import Calibration, Tunables
+from memory_service.recall.scripts import script_of
+from memory_service.settings import Tunables
 from memory_service.stores.postgres import memories
 from memory_service.stores.postgres.filters import SqlFilter
 from memory_service.stores.postgres.memories import RankFacts
@@ -79,20 +81,26 @@ class Recall:
         self,
         postgres: Postgres,
         lanes: Lanes,
-        curve: Calibration,
+        readings: Readings,
         tunables: Tunables,
         clock: Clock,
         note: Callable[[Retrieval], None],
     ) -> None:
         self._postgres = postgres
         self._lanes = lanes
-        self._curve = curve
+        self._readings = readings
         self._numbers = tunables
         self._clock = clock
         self._note = note
 
     async def search(self, request: SearchRequest) -> SearchAnswer:
-        """The best `limit` memories.  Raises StoreUnavailable only when Postgres, which holds the texts, is down."""
+        """The best `limit` memories, noted in the log.  Raises StoreUnavailable only when Postgres, which holds the texts, is down."""
+        answer = await self.find(request)
+        self._note(_retrieval(request, answer, self._clock()))
+        return answer
+
+    async def find(self, request: SearchRequest) -> SearchAnswer:
+        """The same for a caller that keeps its own log."""
         started, retrieval_id = monotonic(), new_id()
         sql = self._sql(request.chosen)
         gathered = await self._gather(request, sql)
@@ -107,9 +115,7 @@ class Recall:
             LANES.labels(lane).observe(lane_ms / 1000)
         for lane in gathered.degraded:
             LANES_DEGRADED.labels(lane).inc()
-        answer = SearchAnswer(retrieval_id, found, gathered.degraded, round(took_ms, 3), gathered.lane_ms)
-        self._note(_retrieval(request, answer, self._clock()))
-        return answer
+        return SearchAnswer(retrieval_id, found, gathered.degraded, round(took_ms, 3), gathered.lane_ms)
 
     def _sql(self, chosen: MemoryFilter) -> SqlFilter:
         heat = self._numbers.heat
@@ -154,7 +160,8 @@ class Recall:
             last = round_number == search.vector_rounds_max - 1
             if not await self._fetch_more(request.chosen, sql, gathered, asked, exact=last):
                 break
-        candidates = self._fused(gathered, live)
+        lowest = None if exhausted else min(live.values(), default=None)
+        candidates = self._fused(self._readings.of_query(request.query), gathered, facts, live, lowest)
         return rank_candidates(candidates, facts, request.chosen.now, self._numbers.rank, self._numbers.heat)
 
     async def _fetch_more(
@@ -180,17 +187,23 @@ class Recall:
         ids = ids.union(*gathered.scores.values()) if gathered.scores else ids
         if not ids:
             return {}
-        rows = await self._postgres.read(lambda c: memories.rank_facts(c, sorted(ids), sql))
+        head_chars = self._numbers.search.script_chars
+        rows = await self._postgres.read(lambda c: memories.rank_facts(c, sorted(ids), sql, head_chars))
         return {row.id: row for row in rows}
 
-    def _fused(self, gathered: _Gathered, live: Mapping[UUID, float]) -> list[Candidate]:
+    def _fused(
+        self,
+        reading: Reading,
+        gathered: _Gathered,
+        facts: Mapping[UUID, RankFacts],
+        live: Mapping[UUID, float],
+        lowest: float | None,
+    ) -> list[Candidate]:
+        passages = {i: script_of(row.head) for i, row in facts.items()}
         scores: dict[Lane, Mapping[UUID, LaneScore]] = dict(gathered.scores)
-        missing = 0.0
         if gathered.hits is not None:
-            vector = vector_scores(live, self._curve)
-            scores = {"vector": vector, **scores}
-            missing = min((s.score for s in vector.values()), default=0.0)
-        return fuse(scores, self._numbers.rank, missing)
+            scores = {"vector": vector_scores(live, passages, reading), **scores}
+        return fuse(scores, passages, reading, lowest)
 
     async def _hydrate(self, chosen: MemoryFilter, ranked: Sequence[Ranked]) -> list[Found]:
         """Texts of the final hits; one that was erased or changed out of the filter meanwhile is left out."""

@@ -16,6 +16,7 @@ from memory_service.domain import Experience, Json, Memory, MemoryFilter
 from memory_service.errors import SetupRefused
 from memory_service.models.ports import EmbeddingFingerprint, Vector
 from memory_service.stores.qdrant_http import CollectionExists, PointRefused, QdrantHttp
+from memory_service.stores.qdrant_points import StoredPoints
 
 __all__ = [
     "FingerprintMismatch",
@@ -82,6 +83,7 @@ class VectorIndex:
         self.collection = f"{alias}_{fingerprint_hash(fingerprint)}"
         self._http = QdrantHttp(url, api_key, timeout_s)
         self._points = f"/collections/{alias}/points"
+        self.stored = StoredPoints(self._http, alias)
 
     async def close(self) -> None:
         await self._http.close()
@@ -102,6 +104,13 @@ class VectorIndex:
         if serving is None:
             await self._point_alias(moved=False)
         return created
+
+    async def missing(self) -> bool:
+        """Is there no collection to search in?  Raises FingerprintMismatch when there is another model's."""
+        serving = await self._serving()
+        if serving is not None and serving != self.collection:
+            raise FingerprintMismatch(await self._mismatch(serving))
+        return serving is None or not await self._exists(self.collection)
 
     async def replace(self) -> str | None:
         """For a rebuild: a fresh collection under the alias, whatever it served before; the old one's name, now dropped."""
@@ -232,7 +241,7 @@ def points_of_experience(experience: Experience, vectors: Vector) -> list[Json]:
 def _points(of: UUID, payload: Json, vectors: Vector) -> list[Json]:
     present = {key: value for key, value in payload.items() if value is not None}
     return [
-        {"id": str(point_id(of, chunk)), "vector": vector, "payload": {**present, "chunk": chunk}}
+        {"id": str(point_id(of, chunk)), "vector": vector, "payload": {**present, "chunk": chunk, "chunks": len(vectors)}}
         for chunk, vector in enumerate(vectors)
     ]
 

@@ -96,6 +96,11 @@ class TaskKey:
     def lock(self) -> str:
         return f"{self.task}:lock"
 
+    @property
+    def index(self) -> str:
+        """Where the user's tasks are listed."""
+        return _index(self.tenant, self.user_id)
+
 
 def _key(tenant: str, user: str, task: str) -> TaskKey:
     """A key from parts as they are in an index."""

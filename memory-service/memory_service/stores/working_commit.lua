@@ -3,9 +3,10 @@
 -- ARGV: 1 expected revision ('' = whatever there is), 2 new revision, 3 state, 4 ttl_ms ('' = as it is),
 --       5 '1' to renew the life, 6 task's name in the index, 7 life of the index in ms, 8 holder of the lock ('' = none),
 --       9 fingerprint ('' = no idempotency), 10 answer, 11 life of the record in ms, 12 record's name in its index
--- Returns ok, stale, gone, locked or used.
+-- Returns ok, stale, gone, locked or used.  A finished task's end stands: only an explicit ttl_ms gives it another life, and
+-- what replaces it whole is another task.
 local REVISIONS_KEPT = 8 * 17  -- 8 names of 16 characters and a comma: enough to recognise a write whose reply was lost
-local held = redis.call('HMGET', KEYS[1], 'revisions', 'ttl_ms')
+local held = redis.call('HMGET', KEYS[1], 'revisions', 'ttl_ms', 'finished')
 local revisions = held[1] or ''
 if string.find(revisions, ARGV[2], 1, true) then
   return 'ok'
@@ -26,13 +27,22 @@ if ARGV[9] ~= '' and redis.call('EXISTS', KEYS[4]) == 1 then
   return 'used'
 end
 local ttl = ARGV[4]
+local renew = ARGV[5]
 if ttl == '' then
   ttl = held[2]
+  if held[3] then
+    renew = '0'
+  end
+elseif held[3] then
+  redis.call('HDEL', KEYS[1], 'finished')
+  if ARGV[1] == '' then
+    redis.call('HDEL', KEYS[1], 'run', 'advised')
+  end
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('HSET', KEYS[1], 'state', ARGV[3], 'revisions', string.sub(ARGV[2] .. ',' .. revisions, 1, REVISIONS_KEPT), 'ttl_ms', ttl)
-if ARGV[5] == '1' then
+if renew == '1' then
   redis.call('PEXPIRE', KEYS[1], ttl)
   redis.call('ZADD', KEYS[3], now + ttl, ARGV[6])
   redis.call('PEXPIRE', KEYS[3], ARGV[7])

@@ -58,12 +58,14 @@ class Draft:
 class Written:
     """What a write answered.  `memory` is the new one, or the existing one of a duplicate.
 
+    `superseded` is the newest memory that it updated; a conflict is the memory's conflict_id.
     `inferred_by` is what read the text: a language model or the rules; None when the draft was to be stored as given.
     """
 
-    status: Literal["created", "duplicate"]
+    status: Literal["created", "duplicate", "conflict", "superseded"]
     memory: Memory
     similarity: float | None = None
+    superseded: UUID | None = None
     inferred_by: Literal["model", "rules"] | None = None
 
 

@@ -19,12 +19,17 @@ from memory_service.write.similar import Match
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A draft on its way: the memory it would become and, perhaps, an older one that means the same."""
+    """A draft on its way: the memory it would become and, perhaps, an older one that means the same.
+
+    `states_something`: others could contradict it; `suspects` are ids of older memories that seem to.
+    """
 
     draft: Draft
     memory: Memory
     text: IndexedText
     match: Match | None = None
+    suspects: tuple[UUID, ...] = ()
+    states_something: bool = False
     inferred_by: Literal["model", "rules"] | None = None
 
 

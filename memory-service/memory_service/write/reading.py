@@ -7,7 +7,6 @@ string, so it can neither end its quotation nor speak to the model.
 """
 
 import asyncio
-import json
 import math
 import re
 import tomllib
@@ -23,6 +22,7 @@ from pydantic import Field
 from memory_service.errors import LanguageModelBadAnswer, ModelUnavailable, SetupRefused
 from memory_service.metrics import READINGS
 from memory_service.models.language_answers import UnusableAnswer
+from memory_service.models.language_data import as_data
 from memory_service.models.ports import LanguageModel
 from memory_service.settings import Section
 from memory_service.write.entities import Entity
@@ -32,8 +32,6 @@ from memory_service.write.summarise import Summary, shortened
 PROMPT = Path(__file__).parent / "prompts" / "reading.toml"
 PURPOSE = "reading"
 OTHER_TYPE = "other"
-# Words that chat templates give a meaning.  A server that parses them also inside messages would let a text end its turn.
-_TEMPLATE_WORD = re.compile(r"<(?=[|\uff5c/]|s>|start_of|end_of|think)|\[(?=/?INST\]|/?SYS)")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -161,8 +159,7 @@ def excerpted(content: str, numbers: ReadingNumbers) -> str:
 
 def quoted(text: str) -> str:
     """The text as a JSON value that holds no words with a meaning to chat templates."""
-    plain = json.dumps({"text": text}, ensure_ascii=False)
-    return _TEMPLATE_WORD.sub(lambda match: f"\\u{ord(match.group()):04x}", plain)
+    return as_data({"text": text})
 
 
 def believed(

@@ -9,31 +9,30 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from memory_service.domain import LIVE_STATES, Caller, Clock, Memory
+from memory_service.domain import Caller, Clock, Memory
 from memory_service.errors import (
     HindsightError,
     InvalidFields,
     NotFound,
     StaleVersion,
     StoreUnavailable,
-    TooLarge,
 )
 from memory_service.models.ports import LanguageModel
 from memory_service.settings import Tunables
-from memory_service.shapes import memory_json
 from memory_service.stores.postgres import changes, memories, outbox
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.vocabulary import Vocabulary
-from memory_service.write.drafts import Draft, Written, apply_patch, complete, differences, plain_summary
+from memory_service.write.contradictions import Contradictions
+from memory_service.write.drafts import Draft, Written, apply_patch, complete, plain_summary
 from memory_service.write.duplicates import content_hash
-from memory_service.write.indexing import indexed_text, lock_key
-from memory_service.write.plan import Plan, Prepared
+from memory_service.write.indexing import indexed_text
+from memory_service.write.plan import Prepared
 from memory_service.write.reading import Reading, ReadingTerms, read_all_with_model
 from memory_service.write.similar import SimilarMemories
+from memory_service.write.storing import Storing
 from memory_service.write.summarise import Summary, SummaryRules, summarise
 
 # Commits something of the caller's (the idempotent answer) together with the write.
@@ -52,6 +51,8 @@ class MemoryWriter:
         self,
         postgres: Postgres,
         similar: SimilarMemories,
+        contradictions: Contradictions,
+        storing: Storing,
         vocabulary: Vocabulary,
         rules: SummaryRules,
         tunables: Tunables,
@@ -62,6 +63,8 @@ class MemoryWriter:
     ) -> None:
         self._postgres = postgres
         self._similar = similar
+        self._contradictions = contradictions
+        self._storing = storing
         self._vocabulary = vocabulary
         self._rules = rules
         self._numbers = tunables
@@ -78,7 +81,7 @@ class MemoryWriter:
         (prepared,) = await self._prepare(caller, [checked])
 
         async def work(connection: Connection) -> Written:
-            (written,) = await self._store(connection, caller, [prepared])
+            (written,) = await self._storing.store(connection, caller, [prepared], self._clock())
             if isinstance(written, HindsightError):
                 raise written
             await record(connection, written)
@@ -98,7 +101,7 @@ class MemoryWriter:
         prepared = await self._prepare(caller, good)
 
         async def work(connection: Connection) -> list[Written | HindsightError]:
-            written = iter(await self._store(connection, caller, prepared))
+            written = iter(await self._storing.store(connection, caller, prepared, self._clock()))
             results = [d if isinstance(d, HindsightError) else next(written) for d in accepted]
             await record(connection, results)
             return results
@@ -125,7 +128,7 @@ class MemoryWriter:
             memory = await self._locked(connection, caller, memory_id, expected_version)
             follows = summary if summary is not None and await self._made_by_rules(memory) else None
             changed = apply_patch(memory, patch, follows, self._clock())
-            await self._replace(connection, memory, changed, caller, cause)
+            await self._storing.replace(connection, memory, changed, caller, cause)
             return replace(changed, index_state="pending")
 
         changed = await self._postgres.transaction(work)
@@ -190,9 +193,22 @@ class MemoryWriter:
             if large
             else self._completed(caller, drafts, readings)
         )
-        inferring = [p for p in prepared if p.draft.infer]
-        matches = await self._similar.find(caller, [p.memory for p in inferring])
-        return [replace(p, match=matches.get(p.memory.id)) for p in prepared]
+        inferring = [p.memory for p in prepared if p.draft.infer]
+        stating = {m.id: m for m in inferring if self._contradictions.states_something(m)}
+        unindexed = await self._contradictions.unindexed(self._postgres, list(stating.values()))
+        near = await self._similar.find(caller, inferring)
+        suspects = await self._contradictions.judge(
+            {i: (m, (*unindexed, *(near[i].neighbours if i in near else ()))) for i, m in stating.items()}
+        )
+        return [
+            replace(
+                p,
+                match=near[p.memory.id].match if p.memory.id in near else None,
+                suspects=tuple(suspects.get(p.memory.id, ())),
+                states_something=p.memory.id in stating,
+            )
+            for p in prepared
+        ]
 
     def _summarised(self, drafts: Sequence[Draft]) -> list[Reading | None]:
         """By the rules.  Pure and, for long texts, slow: run in a thread then, so that other requests go on."""
@@ -225,53 +241,10 @@ class MemoryWriter:
             memory = complete(
                 draft, caller.tenant, reading.summary if reading else None, now, numbers.write, numbers.heat
             )
+            memory = replace(memory, written_by=caller.actor)
             by = reading.by if reading and draft.infer else None
             prepared.append(Prepared(draft, memory, indexed_text(memory, self._vocabulary), inferred_by=by))
         return prepared
-
-    async def _store(
-        self, connection: Connection, caller: Caller, prepared: Sequence[Prepared]
-    ) -> list[Written | HindsightError]:
-        """Inside the transaction: equal texts line up, duplicates are merged, the rest is inserted."""
-        if not prepared:
-            return []
-        now = self._clock()
-        pairs = [(p.memory.user_id, p.text.content_hash) for p in prepared]
-        await memories.lock_texts(connection, [lock_key(caller.tenant, user, text) for user, text in pairs])
-        known = await memories.find_same_text(connection, caller.tenant, pairs, now)
-        by_meaning = [p.match.memory_id for p in prepared if p.match is not None]
-        alike = await memories.get_many(connection, caller.tenant, by_meaning, lock=True) if by_meaning else []
-        live = {m.id: m for m in alike if m.state in LIVE_STATES and not m.expired(now)}
-        plan = Plan(known, live, self._numbers.limits)
-        placed = [_placed(plan, p, now) for p in prepared]
-        rows = [(memory, text or indexed_text(memory, self._vocabulary)) for memory, text in plan.new.values()]
-        if len(rows) == 1:
-            await memories.insert(connection, *rows[0])
-        elif rows:
-            await memories.insert_many(connection, rows)
-        for before, after in plan.merged():
-            await self._replace(connection, before, after, caller, "duplicate")
-        return [
-            w if isinstance(w, HindsightError) else replace(w, memory=plan.latest(w.memory), inferred_by=p.inferred_by)
-            for w, p in zip(placed, prepared, strict=True)
-        ]
-
-    async def _replace(self, connection: Connection, before: Memory, after: Memory, caller: Caller, cause: str) -> None:
-        """Write `after`, keeping `before` as a version when the version rose."""
-        if after.version > before.version:
-            actor = f"key:{caller.key_id}" if caller.key_id else "local"
-            await changes.keep_version(
-                connection,
-                before,
-                memory_json(before),
-                differences(before, after),
-                actor=actor,
-                cause=cause,
-                at=after.updated_at,
-            )
-            await changes.save(connection, after, indexed_text(after, self._vocabulary))
-        elif after.last_accessed_at is not None:
-            await memories.touch(connection, {after.id: 1}, after.last_accessed_at)
 
     async def _checked_related(self, caller: Caller, drafts: Sequence[Draft]) -> list[Draft | HindsightError]:
         """Each draft, or what is wrong with the ids that it names; one question for all of them."""
@@ -293,11 +266,3 @@ def _unknown_id(ids: Sequence[UUID], known: set[UUID]) -> InvalidFields | None:
         if one not in known:
             return InvalidFields.of(f"related_ids.{position}", "there is no such memory")
     return None
-
-
-def _placed(plan: Plan, prepared: Prepared, now: datetime) -> Written | HindsightError:
-    """One item's place in the plan, or why it has none: the others of its batch go on."""
-    try:
-        return plan.place(prepared, now)
-    except (InvalidFields, TooLarge) as error:
-        return error

@@ -31,6 +31,14 @@ class Match:
     cosine: float
 
 
+@dataclass(frozen=True, slots=True)
+class Near:
+    """What is close to one new memory: the one that means the same, and neighbours as Postgres has them, nearest first."""
+
+    match: Match | None
+    neighbours: tuple[Memory, ...]
+
+
 class SimilarMemories:
     """`find` before each write that infers."""
 
@@ -43,6 +51,7 @@ class SimilarMemories:
         contrasts: Contrasts,
         numbers: Write,
         clock: Clock,
+        neighbours: int,
     ) -> None:
         self._postgres = postgres
         self._index = index
@@ -51,9 +60,10 @@ class SimilarMemories:
         self._contrasts = contrasts
         self._numbers = numbers
         self._clock = clock
+        self._neighbours = neighbours
 
-    async def find(self, caller: Caller, new: Sequence[Memory]) -> dict[UUID, Match]:
-        """The match of each new memory that has one, by the new memory's id.
+    async def find(self, caller: Caller, new: Sequence[Memory]) -> dict[UUID, Near]:
+        """What is close to each new memory, by the new memory's id.  Neighbours are looked for beside semantic ones only.
 
         A text of several chunks is not compared: one chunk does not speak for the whole.
         """
@@ -65,17 +75,26 @@ class SimilarMemories:
         try:
             vectors = await self._embedder.embed_passages([chunks[m.id][0] for m in single])
             asked = [(vector, self._filter(caller, m)) for vector, m in zip(vectors, single, strict=True)]
-            nearest = await self._index.search_many(asked, self._numbers.duplicate_candidates)
+            limit = max(self._numbers.duplicate_candidates, self._neighbours)
+            nearest = await self._index.search_many(asked, limit)
         except (StoreUnavailable, ModelUnavailable, PointRefused):
             return {}
-        close = [[h for h in hits if h.cosine > self._numbers.duplicate_cosine] for hits in nearest]
-        ids = {h.memory_id for hits in close for h in hits}
+        kept = [
+            [h for h in hits if m.kind == "semantic" or h.cosine > self._numbers.duplicate_cosine]
+            for m, hits in zip(single, nearest, strict=True)
+        ]
+        ids = {h.memory_id for hits in kept for h in hits}
         if not ids:
             return {}
         rows = await self._postgres.read(lambda c: memories.get_many(c, caller.tenant, sorted(ids)))
         known = {row.id: row for row in rows}
-        found = {m.id: self._same(m, hits, known) for m, hits in zip(single, close, strict=True)}
-        return {memory_id: match for memory_id, match in found.items() if match is not None}
+        return {m.id: self._near(m, hits, known) for m, hits in zip(single, kept, strict=True) if hits}
+
+    def _near(self, memory: Memory, hits: Sequence[VectorHit], known: dict[UUID, Memory]) -> Near:
+        ordered = sorted(hits, key=lambda h: -h.cosine)
+        close = [h for h in ordered if h.cosine > self._numbers.duplicate_cosine]
+        neighbours = tuple(known[h.memory_id] for h in ordered if h.memory_id in known)
+        return Near(self._same(memory, close, known), neighbours if memory.kind == "semantic" else ())
 
     def _cut(self, new: Sequence[Memory]) -> dict[UUID, list[str]]:
         return {m.id: self._embedder.chunks(passage(m, self._vocabulary)) for m in new}
@@ -84,8 +103,8 @@ class SimilarMemories:
         return MemoryFilter(caller.tenant, (memory.user_id,), self._clock(), kinds=(memory.kind,), states=LIVE_STATES)
 
     def _same(self, memory: Memory, hits: Sequence[VectorHit], known: dict[UUID, Memory]) -> Match | None:
-        """The nearest hit that is the user's own, up to date, and differs in nothing that matters."""
-        for hit in sorted(hits, key=lambda h: -h.cosine):
+        """The nearest hit that is the user's own, up to date, and differs in nothing that matters.  `hits` nearest first."""
+        for hit in hits:
             row = known.get(hit.memory_id)
             if row is None or row.user_id != memory.user_id or row.version != hit.version:
                 continue

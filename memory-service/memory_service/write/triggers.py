@@ -25,6 +25,7 @@ TRIGGERS: tuple[TriggerName, ...] = get_args(TriggerName)
 SPOKEN: tuple[TriggerName, ...] = ("preference", "correction", "tool_error", "tool_result", "state_change", "task_end")
 
 _CODE = re.compile(r"(?ms)^[ \t]{0,3}(```|~~~)[^\n]*\n.*?(?:^[ \t]{0,3}\1|\Z)")
+_ENDS = ".!?。！？；"
 _QUOTED_LINE = re.compile(r"(?m)^[ \t]{0,3}>.*$")
 
 
@@ -57,7 +58,7 @@ class BufferState:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """`message` is the index of the message that fired, None when none did; `sentences` are those in it that did."""
+    """`message` is the index of the message that fired, None when none did; `sentences` are those in it that did, as written."""
 
     name: TriggerName
     message: int | None = None
@@ -116,7 +117,7 @@ def _spoken(turn: Turn, rules: TriggerRules) -> dict[TriggerName, Trigger]:
         for rule in concerned:
             if _overruled(rule.name, message, turn.last_tool_status):
                 continue
-            fired = tuple(sentence for sentence in stated if fires(sentence, rule, rules))
+            fired = tuple(written for sentence, written in stated if fires(sentence, rule, rules))
             if fired:
                 found[rule.name] = Trigger(rule.name, index, fired)
     return found
@@ -146,18 +147,30 @@ def _read_messages(messages: Sequence[Message], most: int) -> list[tuple[int, Me
     return numbered if len(numbered) <= most else numbered[: most // 2] + numbered[len(numbered) - (most - most // 2) :]
 
 
-def _stated(message: Message, rules: TriggerRules) -> Iterator[str]:
-    """The sentences that the writer states: no code, no quoted lines, no quotations.
+def _stated(message: Message, rules: TriggerRules) -> Iterator[tuple[str, str]]:
+    """(What the writer states, the same as written): no code, no quoted lines, and in the first no quotations.
 
     A tool's answer is read at its head and tail, quotes and all: JSON is full of them.
     """
     if message.role == "tool":
-        text = _ends(message.content, rules.tool_head_chars_max, rules.tool_tail_chars_max)
+        written = _ends(message.content, rules.tool_head_chars_max, rules.tool_tail_chars_max)
+        text = written
     else:
         text = _ends(message.content, rules.message_head_chars_max, rules.message_tail_chars_max)
-        text = _QUOTED_LINE.sub(" ", _CODE.sub("\n", analysed_part(text, rules.summary.limits)))
-        text = QUOTATION.sub(lambda quoted: " " * len(quoted.group()), text)
-    yield from sentences(text, rules.summary.limits.sentence_chars_max)
+        written = _QUOTED_LINE.sub(" ", _CODE.sub("\n", analysed_part(text, rules.summary.limits)))
+        text = QUOTATION.sub(lambda quoted: " " * len(quoted.group()), written)
+    end = 0
+    for sentence in sentences(text, rules.summary.limits.sentence_chars_max):
+        start = text.find(sentence, end)
+        after = start + len(sentence)
+        while (
+            start > end and text[start - 1] == " "
+        ):  # a quotation at the edge of a sentence was blanked, and is part of it
+            start -= 1
+        while sentence[-1] not in _ENDS and after < len(text) and text[after] == " ":
+            after += 1
+        end = after
+        yield sentence, written[start:after].strip()
 
 
 def _ends(text: str, head: int, tail: int) -> str:

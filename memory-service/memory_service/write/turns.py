@@ -24,13 +24,21 @@ NoteKind = Literal["step", "failure"]
 
 @dataclass(frozen=True, slots=True)
 class TurnScope:
-    """Whose dialogue it is; `at` is when the turn arrived, for messages that bring no time."""
+    """Whose dialogue it is; `at` is when the turn arrived, for messages that bring no time.
+
+    `task_lives`: there is a working memory of the task that can be changed; without one its state is an event like others.
+    """
 
     user_id: str
     session_id: str
     at: datetime
     task_id: str | None = None
     agent_id: str | None = None
+    task_lives: bool = True
+
+    @property
+    def notable(self) -> bool:
+        return self.task_id is not None and self.task_lives
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +89,10 @@ def route_turn(
             drafts += [_stated(trigger, turn, sentence, scope) for sentence in trigger.sentences]
         elif trigger.name in TOOL:
             drafts.append(_happened(trigger, [turn], TOOL[trigger.name], scope, rules))
-            if trigger.name == "tool_error" and scope.task_id is not None:
+            if trigger.name == "tool_error" and scope.notable:
                 notes.append(Note("failure", _what_failed(turn, trigger, rules)))
         elif trigger.name == "state_change":
-            if scope.task_id is None:
+            if not scope.notable:
                 drafts.append(_happened(trigger, [turn], None, scope, rules))
             else:
                 notes += [Note("step", sentence) for sentence in trigger.sentences]
@@ -104,7 +112,7 @@ def merge_drafts(drafts: Sequence[Draft], chars_max: int) -> list[Draft]:
     for draft in drafts:
         scope = (draft.user_id, draft.agent_id, draft.session_id, draft.task_id)
         stated = draft.kind != "episodic"
-        groups.setdefault((*scope, draft.kind, content_hash(draft.content) if stated else None), []).append(draft)
+        groups.setdefault((*scope, content_hash(draft.content) if stated else None), []).append(draft)
     return [_merged(group, chars_max) for group in groups.values()]
 
 

@@ -103,3 +103,16 @@ def test_hidden_characters_are_found_anywhere(before: str, bad: str, after: str)
 )
 def test_blank_is_what_shows_nothing(text: str, blank: bool) -> None:
     assert is_blank(text) is blank
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        (b'{"name": "a", "name": "b"}', "name"),
+        (b'{"items": [{}, {"k": 1, "x": 2, "k": 1}]}', "items.1.k"),
+        ('{"名": {"\\u540d": 1, "名": 2}}'.encode(), "名.名"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_named(raw: bytes, field: str) -> None:
+    errors = check_values(parse_json(raw, LIMITS), LIMITS)
+    assert [(e.field, e.message) for e in errors] == [(field, "is given twice")]

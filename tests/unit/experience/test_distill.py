@@ -108,8 +108,8 @@ def test_too_many_changes_do_not_tell_which_one_mattered():
     assert lessons(run(failed, worked), "recovered_call") == []
 
 
-def test_a_lesson_that_the_same_run_contradicts_is_refused_with_the_step():
-    [rejected] = refused(
+def test_a_lesson_that_the_same_run_contradicts_applies_after_the_same_error_only():
+    [lesson] = lessons(
         run(
             ok("read_file", path="/in/a.csv"),
             bad("read_file", "codec can't decode byte", path="/in/b.csv"),
@@ -117,7 +117,103 @@ def test_a_lesson_that_the_same_run_contradicts_is_refused_with_the_step():
         ),
         "recovered_call",
     )
-    assert rejected.reason == "step 0 of the same run worked although it met these conditions"
+    assert conditions_of(lesson) == {
+        ("tool", "eq", "read_file"),
+        ("last_error_tool", "eq", "read_file"),
+        ("last_error_class", "eq", "encoding"),
+        ("arguments.encoding", "exists", False),
+    }
+
+
+def test_a_file_type_that_worked_elsewhere_in_the_run_is_narrowed_to_the_folder():
+    [lesson] = lessons(
+        run(
+            ok("read_file", path="/web/a.csv", encoding="utf-8"),
+            bad("read_file", "codec can't decode byte", path="/legacy/b.csv", encoding="utf-8"),
+            ok("read_file", path="/legacy/b.csv", encoding="gb18030"),
+        ),
+        "recovered_call",
+    )
+    assert {
+        ("arguments.path", "matches", r"(?i)\.csv$"),
+        ("arguments.path", "starts_with", "/legacy/"),
+    } <= conditions_of(lesson)
+
+
+def test_the_first_variant_is_told_too_because_the_next_run_starts_with_it():
+    found = lessons(
+        run(
+            bad("read_file", "codec can't decode byte", path="/in/b.csv", encoding="utf-8"),
+            bad("read_file", "column not found", path="/in/b.csv", encoding="latin-1"),
+            ok("read_file", path="/in/b.csv", encoding="gb18030"),
+        ),
+        "recovered_call",
+    )
+    assert [next(t.value for t in lesson.conditions if t.field == "arguments.encoding") for lesson in found] == [
+        "latin-1",
+        "utf-8",
+    ]
+    assert {lesson.action for lesson in found} == {'Call `read_file` with `encoding` = "gb18030".'}
+
+
+def test_a_variant_that_teaches_nothing_leaves_the_word_to_another_one():
+    [lesson] = lessons(
+        run(
+            bad("get_customer", "404 not found", customer="4711"),
+            bad("get_customer", "404 not found", customer="C4711"),
+            ok("get_customer", customer="cus_4711"),
+        ),
+        "recovered_call",
+    )
+    assert "written like `cus_9999`" in lesson.action
+
+
+@pytest.mark.parametrize(
+    ("name", "failed", "worked"),
+    [
+        ("content_type", "application/json", "text/csv"),
+        ("encoding", "utf-8", "utf-8-sig"),
+        ("dialect", "mysql", "ansi"),
+    ],
+)
+def test_a_setting_is_one_value_and_neither_a_path_nor_a_way_of_writing(name: str, failed: str, worked: str):
+    [lesson] = lessons(run(bad("call", "400", **{name: failed}), ok("call", **{name: worked})), "recovered_call")
+    assert conditions_of(lesson) == {("tool", "eq", "call"), (f"arguments.{name}", "eq", failed)}
+    assert lesson.action == f'Call `call` with `{name}` = "{worked}".'
+
+
+@pytest.mark.parametrize("failed", [12.5, "12.5", "12.5 EUR"])
+def test_an_amount_in_a_smaller_unit_is_told_as_a_factor_and_only_after_the_error(failed: Any):
+    [lesson] = lessons(
+        run(bad("refund", "422 invalid", order="A17", amount=failed), ok("refund", order="A17", amount=1250)),
+        "recovered_call",
+    )
+    assert "`amount` as a whole number, 100 times as large" in lesson.action
+    assert ("last_error_class", "eq", "invalid_argument") in conditions_of(lesson)
+    assert not any(field.startswith("arguments.") for field, _, _ in conditions_of(lesson))
+
+
+def test_another_amount_is_no_lesson():
+    assert lessons(run(bad("refund", "422 invalid", amount=12.5), ok("refund", amount=1300)), "recovered_call") == []
+
+
+def test_the_words_of_a_query_that_gave_way_to_others_are_the_lesson():
+    select = "SELECT amount, customer FROM orders WHERE amount > 100 ORDER BY amount DESC"
+    [lesson] = lessons(
+        run(
+            bad("run_sql", "ORA-00933: SQL command not properly ended", sql=f"{select} LIMIT 10"),
+            ok("run_sql", sql=f"{select} FETCH FIRST 10 ROWS ONLY"),
+        ),
+        "recovered_call",
+    )
+    assert conditions_of(lesson) == {("tool", "eq", "run_sql"), ("arguments.sql", "contains", "LIMIT")}
+    assert '"FETCH FIRST 10 ROWS ONLY" instead of "LIMIT 10" in `sql`' in lesson.action
+
+
+def test_another_long_text_is_no_lesson():
+    first = "Please tell me which of the towers in the old town of Graz is the tallest one by height"
+    other = "Please tell me who built the clock tower that stands on the hill above the river, and when it was built"
+    assert lessons(run(bad("ask", "no answer", text=first), ok("ask", text=other)), "recovered_call") == []
 
 
 # ---------------------------------------------------------------- insisting
@@ -193,6 +289,30 @@ def test_the_wait_that_cured_a_rate_limit_is_told_in_the_action_and_never_in_the
     assert "wait 20 s with `sleep`" in lesson.action
     assert ("last_error_class", "eq", "rate_limit") in conditions_of(lesson)
     assert "20" not in str(conditions_of(lesson))
+
+
+def test_a_lock_that_a_call_on_the_same_thing_opened_is_an_order_and_no_wait():
+    write = {"path": "/books/plan.xlsx", "cells": {"B2": 7}}
+    found = run(
+        bad("write_cells", "423 Locked: the workbook is locked", **write),
+        ok("checkout", path="/books/plan.xlsx"),
+        ok("write_cells", **write),
+    )
+    [lesson] = lessons(found, "order_of_calls")
+    assert lessons(found, "wait_cured") == []
+    assert conditions_of(lesson) == {
+        ("tool", "eq", "write_cells"),
+        ("succeeded_tools", "not_contains", "checkout"),
+        ("arguments.path", "starts_with", "/books/"),
+    }
+
+
+def test_an_error_that_passed_while_something_else_was_done_is_a_wait():
+    found = run(
+        bad("fetch", "503 busy", url="https://a.test/x"), ok("list", folder="/in"), ok("fetch", url="https://a.test/x")
+    )
+    assert lessons(found, "order_of_calls") == []
+    assert len(lessons(found, "wait_cured")) == 1
 
 
 def test_thinking_in_between_cures_nothing():

@@ -15,7 +15,9 @@ from memory_service.recall.calibration import (
     PAIR_SCRIPTS,
     Curve,
     PairScript,
+    Readings,
     Relevance,
+    ScriptCurves,
     fit_curve,
     pair_script_of,
     relevance,
@@ -59,8 +61,8 @@ def test_the_script_of_a_pair_names_the_query_first() -> None:
 
 
 def test_an_unknown_model_has_the_default_curves() -> None:
-    assert SHIPPED.curves("nobody/knows") == SHIPPED.models["default"]
-    assert SHIPPED.curves(E5) != SHIPPED.models["default"]
+    assert SHIPPED.curves("nobody/knows") == SHIPPED.curves("default")
+    assert SHIPPED.curves(E5) != SHIPPED.curves("default")
 
 
 @given(
@@ -93,12 +95,43 @@ def test_a_cosine_that_is_no_number_means_no_relevance() -> None:
 @pytest.mark.parametrize("script", PAIR_SCRIPTS)
 def test_the_shipped_curves_are_the_measured_ones(script: PairScript) -> None:
     measured = Curve.model_validate(MEASURED["directions"][script]["curve"])
-    shipped = SHIPPED.curves(E5).of(script)
+    shipped = SHIPPED.models[E5].of(script)
     assert MEASURED["model"]["model"] == E5
     for name in ("midpoint", "hybrid_midpoint"):
         assert getattr(shipped, name) == pytest.approx(getattr(measured, name), abs=6e-5)
     for name in ("slope", "hybrid_slope", "keyword_gain"):
         assert getattr(shipped, name) == pytest.approx(getattr(measured, name), abs=0.06)
+
+
+def test_across_scripts_less_is_promised_than_was_measured_by_the_same_odds_everywhere() -> None:
+    measured, used = SHIPPED.models[E5], SHIPPED.curves(E5)
+
+    def log_odds(curves: ScriptCurves, script: PairScript, cosine: float, keyword: float | None) -> float:
+        promised = relevance(cosine, script, curves, keyword)
+        return math.log(promised / (1 - promised))
+
+    prior = SHIPPED.other_script_prior
+    for script in PAIR_SCRIPTS:
+        expected = math.log(prior / (1 - prior)) if "_" in script else 0.0
+        for cosine, keyword in ((0.78, None), (0.8, None), (0.78, 0.0), (0.8, 0.05)):
+            before, after = (log_odds(curves, script, cosine, keyword) for curves in (measured, used))
+            gain = SHIPPED.keyword_gain_max - measured.of(script).keyword_gain
+            assert after - before == pytest.approx(expected + min(gain, 0.0) * (keyword or 0.0), abs=1e-6)
+
+
+def test_words_alone_mean_what_was_measured_of_the_more_cautious_language() -> None:
+    measured = MEASURED["keyword"]
+    cautious = max(measured.values(), key=lambda curve: float(curve["midpoint"]))
+    assert SHIPPED.keyword.midpoint == pytest.approx(cautious["midpoint"], abs=6e-5)
+    assert SHIPPED.keyword.slope == pytest.approx(cautious["slope"], abs=0.06)
+
+
+def test_a_memory_that_no_vector_lane_knows_is_judged_by_its_words_and_by_nothing_when_there_are_none() -> None:
+    reading = Readings.of(SHIPPED, E5).of_query("rollback")
+    assert reading.relevance("latin", None, None) == 0.0
+    assert reading.relevance("latin", None, 0.0) < 0.1
+    assert reading.relevance("latin", None, 0.25) > 0.9
+    assert reading.relevance("latin", 0.7, 0.0) < 0.01
 
 
 # Medians of an independent measurement of the same model (other texts, other people).  English related, other, unrelated;

@@ -4,12 +4,12 @@
 and refused with a reason when it is trivial.  Pure and deterministic: equal runs give equal lessons.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from memory_service.experience.distill.acceptance import refusal
 from memory_service.experience.distill.feedback import user_feedback
 from memory_service.experience.distill.ordering import orders_and_waits
-from memory_service.experience.distill.recovered import recovered_calls
+from memory_service.experience.distill.recovered import first_tries, recovered_calls
 from memory_service.experience.distill.repeated import permanent_errors, repeated_errors
 from memory_service.experience.distill.run_view import RunView, view_of
 from memory_service.experience.distill.whole_run import whole_run
@@ -24,21 +24,35 @@ Finder = Callable[[RunView], Iterator[Lesson]]
 
 # The surest first: of two lessons with the same conditions, and when a run has too many findings, the later gives way.
 TALK_FINDERS: tuple[Finder, ...] = (user_feedback, whole_run)
-CALL_FINDERS: tuple[Finder, ...] = (*TALK_FINDERS, recovered_calls, orders_and_waits, permanent_errors, repeated_errors)
+CALL_FINDERS: tuple[Finder, ...] = (
+    *TALK_FINDERS,
+    recovered_calls,
+    orders_and_waits,
+    first_tries,
+    permanent_errors,
+    repeated_errors,
+)
 
 
-def distill(trajectory: Trajectory, review: Review, rules: DistillRules) -> list[Lesson | Rejected]:
+def distill(
+    trajectory: Trajectory, review: Review, rules: DistillRules, told: Sequence[Lesson | Rejected] = ()
+) -> list[Lesson | Rejected]:
     """Lessons of one `analysed` trajectory and the findings that are none.  At most `lessons_max` lessons.
 
+    `told` are a language model's lessons, already judged: they come after what the user said and before the other rules'.
     A run that is not worth reviewing still leaves its one line about what worked, so that a similar task finds it.
     """
     run = view_of(trajectory, review, rules)
     finders = TALK_FINDERS if run.dialogue else CALL_FINDERS
-    found = [lesson for finder in finders for lesson in finder(run)]
+    said, *others = finders
+    found = [*said(run), *told, *(lesson for finder in others for lesson in finder(run))]
     judged: list[Lesson | Rejected] = []
     kept: dict[tuple[object, ...], Lesson] = {}
     for lesson in found:
-        reason = refusal(lesson, run)
+        if isinstance(lesson, Rejected):
+            judged.append(lesson)
+            continue
+        reason = "" if lesson in told else refusal(lesson, run)
         key = tuple(sorted((triple.field, triple.operator, repr(triple.value)) for triple in lesson.conditions))
         if not reason and key in kept:
             reason = f"another lesson of this run ({kept[key].rule}) has the same conditions"

@@ -13,21 +13,10 @@ _ACTION_WORDS_MIN = 3
 
 
 def refusal(lesson: Lesson, run: RunView) -> str:
-    """Why not, "" when the lesson is good."""
-    if not lesson.conditions:
-        return "it has no condition, so it would apply always"
-    if lesson.rule == "user_feedback" and len(words(run.trajectory.feedback or "")) < _ACTION_WORDS_MIN:
-        return "the feedback is too short to tell what to do"
-    if len(words(lesson.action)) + len(words(lesson.avoid)) < _ACTION_WORDS_MIN:
-        return "it says nothing to do or to avoid"
-    for triple in lesson.conditions:
-        if isinstance(triple.value, str) and not triple.value.strip():
-            return f"the condition on {triple.field} has no value"
-        if MASK in masked(text_of(triple.value), run.rules):
-            return f"the condition on {triple.field} would hold a secret"
-        of_one_run = triple.operator == "eq" and triple.field.startswith("arguments.") and isinstance(triple.value, str)
-        if of_one_run and is_identifier(triple.value) and not is_setting_name(triple.field):
-            return f"the condition on {triple.field} names an id or number of this one run"
+    """Why not, "" when the lesson of a rule is good."""
+    reason = trivial(lesson, run)
+    if reason:
+        return reason
     contradiction = _contradicted_by(lesson, run)
     if contradiction is not None:
         return f"step {contradiction} of the same run worked although it met these conditions"
@@ -41,11 +30,40 @@ def refusal(lesson: Lesson, run: RunView) -> str:
     return ""
 
 
+def trivial(lesson: Lesson, run: RunView) -> str:
+    """Why a lesson says nothing, or nothing that may be kept, whoever found it; "" when it does."""
+    if not lesson.conditions:
+        return "it has no condition, so it would apply always"
+    if lesson.rule == "user_feedback" and len(words(run.trajectory.feedback or "")) < _ACTION_WORDS_MIN:
+        return "the feedback is too short to tell what to do"
+    if len(words(lesson.action)) + len(words(lesson.avoid)) < _ACTION_WORDS_MIN:
+        return "it says nothing to do or to avoid"
+    if _says_nothing(lesson, run):
+        return "it is advice for any task"
+    for triple in lesson.conditions:
+        if isinstance(triple.value, str) and not triple.value.strip():
+            return f"the condition on {triple.field} has no value"
+        if MASK in masked(text_of(triple.value), run.rules):
+            return f"the condition on {triple.field} would hold a secret"
+        of_one_run = triple.operator == "eq" and triple.field.startswith("arguments.") and isinstance(triple.value, str)
+        if of_one_run and is_identifier(triple.value) and not is_setting_name(triple.field):
+            return f"the condition on {triple.field} names an id or number of this one run"
+    return ""
+
+
+def _says_nothing(lesson: Lesson, run: RunView) -> bool:
+    """Fewer than a few words are left when the phrases that fit any task are taken out."""
+    said = " ".join(words(f"{lesson.action} {lesson.avoid}"))
+    for phrase in run.rules.empty_advice:
+        said = said.replace(" ".join(words(phrase)), " ")
+    return len(said.split()) < _ACTION_WORDS_MIN
+
+
 def _contradicted_by(lesson: Lesson, run: RunView) -> int | None:
     """A call that the lesson would have warned of and that worked.  Only for lessons about the arguments themselves."""
     about_arguments = [triple for triple in lesson.conditions if triple.field.startswith("arguments.")]
-    after_error = any(triple.field.startswith("last_error") for triple in lesson.conditions)
-    if not about_arguments or after_error or lesson.rule == "user_feedback":
+    after_calls = any(triple.field.startswith(("last_error", "succeeded_tools")) for triple in lesson.conditions)
+    if not about_arguments or after_calls or lesson.rule == "user_feedback":
         return None
     return next(
         (at for at, step in enumerate(run.steps) if not step.failed and holds_for(lesson.conditions, step)), None

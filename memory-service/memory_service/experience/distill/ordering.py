@@ -30,10 +30,17 @@ def orders_and_waits(run: RunView) -> Iterator[Lesson]:
         between = [n for n in range(at + 1, again) if not run.steps[n].failed and run.is_call(run.steps[n])]
         waits = [n for n in between if run.steps[n].tool.casefold() in run.rules.tools.wait]
         others = [n for n in between if n not in waits and run.steps[n].tool != step.tool]
-        if run.classes[at] in _PASSING or waits:
+        prepared = [n for n in others if _same_thing(step, run.steps[n])]
+        if waits or (run.classes[at] in _PASSING and not prepared):
             yield _wait(run, at, again, waits)
         elif others and len(others) <= run.rules.limits.between_steps_max:
             yield _order(run, at, again, others)
+
+
+def _same_thing(failed: Step, other: Step) -> bool:
+    """Whether two calls name the same thing, so that one can have prepared it for the other ("locked" passes by itself or not)."""
+    mine = {text for text in leaves(failed.arguments) if len(text) > 1}
+    return any(text in mine for text in leaves(other.arguments))
 
 
 def _same_call_worked(run: RunView, at: int) -> int | None:
@@ -93,7 +100,7 @@ def _order(run: RunView, at: int, again: int, between: list[int]) -> Lesson:
     told = " → ".join(f"`{name}`" for name in names)
     return run.lesson(
         "order_of_calls",
-        (tool_is(step), Triple("succeeded_tools", "not_contains", first.tool)),
+        (tool_is(step), Triple("succeeded_tools", "not_contains", first.tool), *run.place(step)),
         (at, *between, again),
         action=run.say(f"Call {told} before `{step.tool}`.", f"先调用 {told}，再调用 `{step.tool}`。"),
         avoid=run.say(

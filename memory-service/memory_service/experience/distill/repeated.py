@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from memory_service.experience.distill.run_view import RunView, same_error_again, tool_is
-from memory_service.experience.distill.values import is_general, resource
+from memory_service.experience.distill.values import is_general, is_setting_name, resource
 from memory_service.experience.lessons import Lesson, Triple
 from memory_service.experience.trajectory import Step, call_key, flat_arguments
 
@@ -97,7 +97,7 @@ def _points(run: RunView, step: Step, error_class: str) -> Iterator[tuple[tuple[
         if named:
             return
     for name, value in flat.items():
-        place = resource(value)
+        place = None if is_setting_name(name) else resource(value)  # "text/plain" is no path
         if place and len(place.prefix) > 1:
             # A missing file says nothing about its folder, so without an id the whole value is the resource.
             whole = isinstance(value, str) and not place.by_id and error_class == "not_found" and place.extension

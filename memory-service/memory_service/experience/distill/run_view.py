@@ -97,6 +97,14 @@ class RunView:
                 return (Triple(f"arguments.{name}", "starts_with", found.prefix),)
         return ()
 
+    def place(self, step: Step, without: Sequence[str] = ()) -> tuple[Triple, ...]:
+        """The folder or host of the call's first path-like argument that is not in `without`."""
+        for name, value in flat_arguments(step.arguments).items():
+            found = resource(value) if name not in without and self.can_be_condition(name, value) else None
+            if found and len(found.prefix) > 1:
+                return (Triple(f"arguments.{name}", "starts_with", found.prefix),)
+        return ()
+
     def lesson(
         self,
         rule: str,
@@ -171,6 +179,8 @@ def _true(triple: Triple, step: Step, flat: dict[str, Any]) -> bool:
             return value.startswith(triple.value)
         if operator == "matches":
             return re.search(triple.value, value) is not None
+        if operator == "contains":
+            return triple.value in value
     if operator == "gt":
         return isinstance(value, int | float) and bool(value > triple.value)
     return operator == "eq" and type(value) is type(triple.value) and bool(value == triple.value)

@@ -6,6 +6,7 @@ type before an id, the way a date is written.  Pure text work; it must not know 
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -24,6 +25,7 @@ _SETTING = re.compile(
     r"|level|dialect|separator|delimiter|engine|model|region|protocol)(?:$|_)",
     re.IGNORECASE,
 )
+_FACTORS = (100, 1000, 10_000, 1_000_000)  # cents, thousandths, basis points, millionths
 _LIMIT = re.compile(
     r"(?:limit|size|count|max|top|batch|page|rows|num|length|chunk|per|depth|width|timeout)", re.IGNORECASE
 )
@@ -117,6 +119,41 @@ def written_like(value: Any) -> str:
         else:
             pattern += re.escape(part)
     return f"^{pattern}$"
+
+
+def power_of_ten(before: Any, after: Any) -> int:
+    """100 for 12.5 and 1250: the same amount in a smaller unit as a whole number; 0 otherwise.
+
+    A text counts when it begins with the number ("12.5 EUR").
+    """
+    if isinstance(after, bool) or not isinstance(after, int) or not after:
+        return 0
+    found = (
+        re.match(r"[+-]?\d{1,15}(?:\.\d{1,6})?(?![\d.,])", str(before))
+        if isinstance(before, str | float | int)
+        else None
+    )
+    if found is None or isinstance(before, bool):
+        return 0
+    value = Decimal(found.group())
+    return next((factor for factor in _FACTORS if value * factor == after), 0)
+
+
+def words_swapped(before: Any, after: Any, words_max: int) -> tuple[str, str] | None:
+    """The one stretch in which two long texts differ, (what stood there, what stands there now); None when more differs, when
+    nothing was there before, or when a stretch has more than `words_max` words.
+    """
+    if not isinstance(before, str) or not isinstance(after, str):
+        return None
+    old, new = before.split(), after.split()
+    shorter = min(len(old), len(new))
+    start = next((n for n in range(shorter) if old[n] != new[n]), shorter)
+    end = next((n for n in range(shorter - start) if old[-1 - n] != new[-1 - n]), shorter - start)
+    was, now = old[start : len(old) - end], new[start : len(new) - end]
+    kept = start + end
+    if not was or not now or max(len(was), len(now)) > words_max or kept < len(was) + len(now):
+        return None
+    return " ".join(was), " ".join(now)
 
 
 def differ_in_writing(failed: Any, worked: Any) -> bool:

@@ -11,14 +11,34 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from memory_service.domain import Json, Memory
+from memory_service.stores.postgres import tasks
 from memory_service.stores.postgres.memories import CASTS, COLUMNS, DERIVED, IndexedText, row_of
 from memory_service.stores.postgres.pool import Connection, execute, fetch_all
+from memory_service.stores.postgres.versions import OWNER
 
 CHANGEABLE = tuple(name for name in COLUMNS if name not in ("id", "tenant", "kind", "user_id", "created_at"))
 UPDATE = f"""
 UPDATE memory SET {", ".join(f"{name} = %({name})s{CASTS.get(name, '')}" for name in (*CHANGEABLE, *DERIVED))}
 WHERE id = %(id)s AND kind = %(kind)s AND tenant = %(tenant)s
 """
+
+
+# What may change without a change of the text, so that nothing has to be read anew.
+STATE_COLUMNS = (
+    "state", "pinned", "heat", "heat_at", "confidence", "superseded_by", "valid_from", "valid_to", "related_ids",
+    "conflict_id", "version", "updated_at", "last_accessed_at",
+)  # fmt: skip
+UPDATE_STATE = f"""
+UPDATE memory SET {", ".join(f"{name} = %({name})s" for name in STATE_COLUMNS)}
+WHERE id = %(id)s AND kind = %(kind)s AND tenant = %(tenant)s
+"""
+
+
+async def save_state(connection: Connection, memory: Memory) -> None:
+    """Write what does not depend on the text, and tell the relay: vectors carry state and version."""
+    row = {name: getattr(memory, name) for name in (*STATE_COLUMNS, "id", "kind", "tenant")}
+    await execute(connection, UPDATE_STATE, {**row, "related_ids": list(memory.related_ids)})
+    await enqueue(connection, memory.tenant, [memory.id])
 
 
 async def save(connection: Connection, memory: Memory, text: IndexedText) -> None:
@@ -83,8 +103,10 @@ async def erase(connection: Connection, tenant: str, ids: Sequence[UUID]) -> int
         return 0
     parameters = {"t": tenant, "ids": gone, "users": [row[1] for row in found]}
     for statement in (
-        "INSERT INTO erased (tenant, id) SELECT %(t)s, id FROM unnest(%(ids)s::uuid[]) AS x(id) ON CONFLICT DO NOTHING",
+        f"""INSERT INTO erased (tenant, id, owner) SELECT %(t)s, id, {OWNER.format(id="id", tenant="%(t)s", user="user_id")}
+            FROM unnest(%(ids)s::uuid[], %(users)s::text[]) AS x(id, user_id) ON CONFLICT DO NOTHING""",
         "DELETE FROM memory_version WHERE tenant = %(t)s AND memory_id = ANY(%(ids)s)",
+        "DELETE FROM memory_feedback WHERE tenant = %(t)s AND memory_id = ANY(%(ids)s)",
         "DELETE FROM memory_relations WHERE tenant = %(t)s AND (source_id = ANY(%(ids)s) OR target_id = ANY(%(ids)s))",
         """UPDATE memory SET conflict_id = NULL WHERE tenant = %(t)s AND conflict_id IN
            (SELECT id FROM memory_conflict WHERE tenant = %(t)s AND (old_id = ANY(%(ids)s) OR new_id = ANY(%(ids)s)))""",
@@ -105,6 +127,7 @@ async def erase(connection: Connection, tenant: str, ids: Sequence[UUID]) -> int
                seq = nextval('index_outbox_seq'), state = 'pending', attempts = 0, available_at = now(), error = NULL""",
     ):
         await execute(connection, statement, parameters)
+    await tasks.forget_episodes(connection, tenant, gone)
     return len(gone)
 
 
@@ -126,7 +149,10 @@ async def erase_user_rest(connection: Connection, tenant: str, user_id: str) -> 
     parameters = {"t": tenant, "u": user_id}
     where = "WHERE tenant = %(t)s AND user_id = %(u)s"
     await execute(connection, f"DELETE FROM run_effort {where}", parameters)
-    await execute(connection, f"DELETE FROM experience_change {where}", parameters)
+    await execute(connection, f"DELETE FROM memory_feedback {where}", parameters)
+    await execute(connection, f"DELETE FROM turn_written {where}", parameters)
+    for table in ("experience_change", "experience_gone", "experience_feedback"):
+        await execute(connection, f"DELETE FROM {table} {where}", parameters)
     return {
         "versions": await execute(connection, f"DELETE FROM memory_version {where}", parameters),
         "conflicts": await execute(connection, f"DELETE FROM memory_conflict {where}", parameters),

@@ -53,20 +53,6 @@ class ExperienceFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexedRow:
-    """What an index in memory knows of an experience; `settled_at` is when its confidence was last written."""
-
-    id: UUID
-    active: bool
-    conditions: list[Json]
-    confidence: float
-    settled_at: datetime
-    created_at: datetime
-    task_type: str | None
-    tags: list[str]
-
-
-@dataclass(frozen=True, slots=True)
 class ExperienceVersion:
     """One row of the history."""
 
@@ -268,32 +254,6 @@ async def patterns_of_user(connection: Connection, tenant: str, user_id: str) ->
     return {row[0] for row in rows}
 
 
-# What an index in memory reads.
-
-
-async def change_of(connection: Connection, tenant: str, user_id: str) -> tuple[int, int] | None:
-    """(counter, rebuilt) of the user; None when there never was an experience, or all were erased."""
-    row = await fetch_one(
-        connection,
-        "SELECT counter, rebuilt FROM experience_change WHERE tenant = %(t)s AND user_id = %(u)s",
-        {"t": tenant, "u": user_id},
-    )
-    return (row[0], row[1]) if row else None
-
-
-async def changed_since(connection: Connection, tenant: str, user_id: str, counter: int | None) -> list[IndexedRow]:
-    """Rows changed after `counter`, in any status; with None all active ones."""
-    condition = "e.status = 'active'" if counter is None else "e.changed_seq > %(counter)s"
-    rows = await fetch_all(
-        connection,
-        f"""SELECT e.id, e.status = 'active', e.conditions, e.confidence,
-                   (e.confidence_ledger -> -1 ->> 'at')::timestamptz, e.created_at, e.task_type, e.tags
-            FROM experience e WHERE e.tenant = %(t)s AND e.user_id = %(u)s AND {condition}""",
-        {"t": tenant, "u": user_id, "counter": counter},
-    )
-    return [IndexedRow(*row) for row in rows]
-
-
 async def keyword_candidates(
     connection: Connection, tenant: str, user_ids: Sequence[str], terms: Sequence[str], per_term: int
 ) -> KeywordHits:
@@ -335,6 +295,28 @@ async def ids_of_user(connection: Connection, tenant: str, user_id: str, limit: 
     return [row[0] for row in rows]
 
 
+# Feedback.
+
+
+async def spoken(
+    connection: Connection, tenant: str, user_id: str, task_id: str, experience_id: UUID, succeeded: bool
+) -> bool:
+    """Note that this task speaks about the experience; False when it has already."""
+    added = await execute(
+        connection,
+        """INSERT INTO experience_feedback (tenant, user_id, task_id, experience_id, outcome, at)
+           VALUES (%(t)s, %(u)s, %(task)s, %(id)s, %(outcome)s, now()) ON CONFLICT DO NOTHING""",
+        {
+            "t": tenant,
+            "u": user_id,
+            "task": task_id,
+            "id": experience_id,
+            "outcome": "success" if succeeded else "failure",
+        },
+    )
+    return added > 0
+
+
 async def erase(connection: Connection, tenant: str, ids: Sequence[UUID]) -> int:
     """Remove experiences and their versions for good, remember that their ids are spent, and tell the relay."""
     found = await fetch_all(
@@ -348,6 +330,7 @@ async def erase(connection: Connection, tenant: str, ids: Sequence[UUID]) -> int
     for statement in (
         "INSERT INTO erased (tenant, id) SELECT %(t)s, id FROM unnest(%(ids)s::uuid[]) AS x(id) ON CONFLICT DO NOTHING",
         "DELETE FROM experience_version WHERE tenant = %(t)s AND experience_id = ANY(%(ids)s)",
+        "DELETE FROM experience_feedback WHERE tenant = %(t)s AND experience_id = ANY(%(ids)s)",
         "UPDATE experience SET superseded_by = NULL WHERE tenant = %(t)s AND superseded_by = ANY(%(ids)s)",
         "UPDATE idempotency_key SET status = 410, response = NULL WHERE tenant = %(t)s AND memory_ids && %(ids)s::uuid[]",
         """INSERT INTO index_outbox (memory_id, tenant) SELECT id, %(t)s FROM unnest(%(ids)s::uuid[]) AS x(id)

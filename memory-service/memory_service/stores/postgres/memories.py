@@ -21,7 +21,7 @@ COLUMNS = (
     "id", "tenant", "kind", "user_id", "content", "summary", "created_at", "updated_at", "occurred_at", "agent_id",
     "session_id", "task_id", "event_type", "category", "tags", "entities", "tool_calls", "outcome", "importance",
     "confidence", "heat", "heat_at", "state", "pinned", "superseded_by", "valid_from", "valid_to", "related_ids",
-    "source_memory_ids", "metadata", "version", "conflict_id", "expires_at", "last_accessed_at", "access_count",
+    "source_memory_ids", "metadata", "version", "conflict_id", "expires_at", "last_accessed_at", "access_count", "written_by",
 )  # fmt: skip
 DERIVED = ("content_hash", "search_terms", "term_count")
 INSERTED = (*COLUMNS, *DERIVED)
@@ -51,7 +51,7 @@ class IndexedText:
 
 @dataclass(frozen=True, slots=True)
 class RankFacts:
-    """What ranking needs to know of a live memory, without its text."""
+    """What ranking needs to know of a live memory; of its text only the beginning, which tells the script."""
 
     id: UUID
     version: int
@@ -63,6 +63,7 @@ class RankFacts:
     heat_at: datetime | None
     pinned: bool
     conflict_id: UUID | None
+    head: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +172,16 @@ async def get_many(
     return [memory_from_row(row) for row in await fetch_all(connection, sql, parameters)]
 
 
-async def rank_facts(connection: Connection, ids: Sequence[UUID], chosen: SqlFilter) -> list[RankFacts]:
-    """Those of `ids` that pass the filter, as they are now."""
+async def rank_facts(
+    connection: Connection, ids: Sequence[UUID], chosen: SqlFilter, head_chars: int
+) -> list[RankFacts]:
+    """Those of `ids` that pass the filter, as they are now, with the first `head_chars` of their texts."""
     rows = await fetch_all(
         connection,
-        f"""SELECT m.id, m.version, m.kind, m.occurred_at, m.importance, m.confidence, m.heat, m.heat_at, m.pinned, m.conflict_id
+        f"""SELECT m.id, m.version, m.kind, m.occurred_at, m.importance, m.confidence, m.heat, m.heat_at, m.pinned, m.conflict_id,
+                   left(m.content, %(head_chars)s)
             FROM memory m WHERE m.id = ANY(%(ids)s) AND {chosen.sql}""",
-        {**chosen.parameters, "ids": list(ids)},
+        {**chosen.parameters, "ids": list(ids), "head_chars": head_chars},
     )
     return [RankFacts(*row) for row in rows]
 

@@ -14,13 +14,17 @@ from memory_service.stores.postgres.pool import Connection, execute, fetch_all, 
 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """A claimed row.  `seq` tells this change from a later one of the same memory; `user_id` is set for an erased one."""
+    """A claimed row.  `seq` tells this change from a later one of the same memory; `user_id` is set for an erased one.
+
+    `sweep`: whatever else the index holds of it must go.
+    """
 
     memory_id: UUID
     tenant: str
     seq: int
     attempts: int
     user_id: str | None = None
+    sweep: bool = False
 
 
 async def claim(connection: Connection, limit: int, lease_s: float) -> list[OutboxRow]:
@@ -31,7 +35,7 @@ async def claim(connection: Connection, limit: int, lease_s: float) -> list[Outb
            FROM (SELECT memory_id FROM index_outbox
                  WHERE state = 'pending' AND available_at <= now() AND (leased_until IS NULL OR leased_until < now())
                  ORDER BY available_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED) AS due
-           WHERE o.memory_id = due.memory_id RETURNING o.memory_id, o.tenant, o.seq, o.attempts, o.user_id""",
+           WHERE o.memory_id = due.memory_id RETURNING o.memory_id, o.tenant, o.seq, o.attempts, o.user_id, o.sweep""",
         {"lease": timedelta(seconds=lease_s), "limit": limit},
     )
     return [OutboxRow(*row) for row in rows]
@@ -43,7 +47,7 @@ async def claim_one(connection: Connection, memory_id: UUID, lease_s: float) -> 
         connection,
         """UPDATE index_outbox o SET leased_until = now() + %(lease)s, attempts = o.attempts + 1
            WHERE o.memory_id = %(id)s AND state = 'pending' AND (leased_until IS NULL OR leased_until < now())
-           RETURNING o.memory_id, o.tenant, o.seq, o.attempts, o.user_id""",
+           RETURNING o.memory_id, o.tenant, o.seq, o.attempts, o.user_id, o.sweep""",
         {"id": memory_id, "lease": timedelta(seconds=lease_s)},
     )
     return [OutboxRow(*row) for row in rows]
@@ -81,23 +85,31 @@ async def complete(connection: Connection, rows: Sequence[OutboxRow]) -> list[UU
 
 
 async def retry_later(connection: Connection, row: OutboxRow, delay_s: float, error: str, *, dead: bool) -> None:
-    """This row itself could not be applied.  `dead`: it was the last attempt."""
+    """This row itself could not be applied.  `dead`: it was the last attempt.
+
+    One that changed meanwhile is another matter: it is only released, or it would wait for the lease to run out.
+    """
     await execute(
         connection,
-        """UPDATE index_outbox SET leased_until = NULL, available_at = now() + %(delay)s, error = %(error)s,
-               state = CASE WHEN %(dead)s THEN 'dead' ELSE 'pending' END
-           WHERE memory_id = %(id)s AND seq = %(seq)s""",
+        """UPDATE index_outbox SET leased_until = NULL,
+               available_at = CASE WHEN seq = %(seq)s THEN now() + %(delay)s ELSE available_at END,
+               error = CASE WHEN seq = %(seq)s THEN %(error)s ELSE error END,
+               state = CASE WHEN seq = %(seq)s AND %(dead)s THEN 'dead' ELSE 'pending' END
+           WHERE memory_id = %(id)s""",
         {"id": row.memory_id, "seq": row.seq, "delay": timedelta(seconds=delay_s), "error": error[:500], "dead": dead},
     )
 
 
 async def put_back(connection: Connection, rows: Sequence[OutboxRow], delay_s: float) -> None:
-    """Not the rows' fault (Qdrant or the model is down): the attempt does not count."""
+    """Not the rows' fault (Qdrant or the model is down): the attempt does not count.
+
+    Rows that changed meanwhile are put back too, or they would wait for the lease to run out.
+    """
     await execute(
         connection,
-        """UPDATE index_outbox o SET leased_until = NULL, attempts = greatest(o.attempts - 1, 0), available_at = now() + %(delay)s
-           FROM unnest(%(ids)s::uuid[], %(seqs)s::bigint[]) AS d(id, seq) WHERE o.memory_id = d.id AND o.seq = d.seq""",
-        {"ids": [r.memory_id for r in rows], "seqs": [r.seq for r in rows], "delay": timedelta(seconds=delay_s)},
+        """UPDATE index_outbox SET leased_until = NULL, attempts = greatest(attempts - 1, 0), available_at = now() + %(delay)s
+           WHERE memory_id = ANY(%(ids)s)""",
+        {"ids": [r.memory_id for r in rows], "delay": timedelta(seconds=delay_s)},
     )
 
 

@@ -34,6 +34,7 @@ SESSION = {
     "statement_timeout": 60_000,
     "idle_in_transaction_session_timeout": 60_000,
 }
+KEEPALIVES = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
 # What a lost, refused or restarting server looks like; anything else is our own mistake and must be seen.
 UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed)
 
@@ -48,6 +49,8 @@ class Postgres:
     """The pool.  `connection()` for reads, `transaction()` for writes."""
 
     def __init__(self, url: str, numbers: Stores) -> None:
+        self._url = url
+        self._connect_timeout_s = max(1, int(numbers.postgres_timeout_s))
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             min_size=numbers.postgres_pool_min,
@@ -75,6 +78,25 @@ class Postgres:
         """A pooled connection in autocommit mode.  Raises StoreUnavailable when the server can't be reached."""
         try:
             async with self._pool.connection() as connection:
+                yield connection
+        except UNREACHABLE as error:
+            raise StoreUnavailable("postgres") from error
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[Connection]:
+        """A connection outside the pool, for what lives as long as its session.  Raises StoreUnavailable.
+
+        The server notices within a minute when the machine at this end is gone, and at once when the process is.
+        """
+        options = " ".join(f"-c {name}={value}" for name, value in {**SESSION, **KEEPALIVES}.items())
+        try:
+            async with await AsyncConnection.connect(
+                self._url,
+                autocommit=True,
+                options=options,
+                connect_timeout=self._connect_timeout_s,
+                application_name="hindsight-job",
+            ) as connection:
                 yield connection
         except UNREACHABLE as error:
             raise StoreUnavailable("postgres") from error

@@ -13,7 +13,8 @@ from memory_service.stores.postgres.pool import Connection
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """One row of retrieval_log; `hits` are {id, score, lanes} in the order returned."""
+    """One row of retrieval_log; `hits` are {id, score, lanes} of a search, {id, score, grade, what} of a context, in the
+    order returned.  `task_id`: the task that a context was made for."""
 
     id: UUID
     tenant: str
@@ -27,11 +28,12 @@ class Retrieval:
     took_ms: float
     injected_tokens: int | None = None
     used_ids: list[UUID] = field(default_factory=list)
+    task_id: str | None = None
 
 
 async def insert_many(connection: Connection, rows: Sequence[Retrieval]) -> None:
     """Append to the log."""
-    columns = "id, tenant, user_id, at, source, query, filters, hits, degraded, took_ms, injected_tokens"
+    columns = "id, tenant, user_id, at, source, query, filters, hits, degraded, took_ms, injected_tokens, task_id"
     async with connection.cursor() as cursor, cursor.copy(f"COPY retrieval_log ({columns}) FROM STDIN") as copy:
         for r in rows:
             await copy.write_row(
@@ -47,5 +49,6 @@ async def insert_many(connection: Connection, rows: Sequence[Retrieval]) -> None
                     r.degraded,
                     r.took_ms,
                     r.injected_tokens,
+                    r.task_id,
                 )
             )

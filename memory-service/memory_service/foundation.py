@@ -1,0 +1,155 @@
+"""What does everything stand on?  Clients of the stores, models, and the rule files, opened once.
+
+`open_ground` is the first half of bootstrap: nothing here knows a feature.  It connects lazily.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from memory_service.domain import Clock
+from memory_service.experience.conditions_settings import ConditionLimits
+from memory_service.experience.confidence_settings import ConfidenceSettings
+from memory_service.experience.distill_rules import DistillRules, load_distill_rules
+from memory_service.experience.review_rules import load_review_rules
+from memory_service.experience.settings import ExperienceNumbers
+from memory_service.experience.store import LessonRules
+from memory_service.metrics import EMBED_BATCH, EMBED_CACHE
+from memory_service.models.batching import EmbedderObserver
+from memory_service.models.embedders import open_embedder
+from memory_service.models.embedding_settings import EmbedderConfig, EmbeddingTunables
+from memory_service.models.language import ChatModel, open_language_model
+from memory_service.models.language_settings import LanguageNumbers, language_config
+from memory_service.models.ports import Embedder
+from memory_service.recall.calibration import Readings, Relevance
+from memory_service.settings import Settings, Tunables, load_tunables
+from memory_service.stores.postgres.pool import Postgres
+from memory_service.stores.qdrant import VectorIndex
+from memory_service.stores.redis import open_redis
+from memory_service.vocabulary import Vocabulary, load_vocabulary
+from memory_service.working.settings import Working
+from memory_service.write.contrasts import Contrasts, load_contrasts
+from memory_service.write.rules import SummaryRules, load_summary_rules
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Clients, models and rules that several features share."""
+
+    settings: Settings
+    numbers: Tunables
+    clock: Clock
+    postgres: Postgres
+    redis: Redis
+    index: VectorIndex
+    embedder: Embedder
+    language: ChatModel | None
+    vocabulary: Vocabulary
+    summary_rules: SummaryRules
+    contrasts: Contrasts
+    distill_rules: DistillRules
+    lesson_rules: LessonRules
+    readings: Readings
+
+    @property
+    def folder(self) -> Path:
+        """Where the rule files are."""
+        return self.settings.config_folder
+
+
+async def open_ground(
+    stack: AsyncExitStack,
+    settings: Settings,
+    clock: Clock,
+    embedder: Embedder | None,
+    tunables: Tunables | None,
+    progress: Callable[[str], None],
+) -> Ground:
+    """Everything is closed with the stack, but an embedder that was handed in."""
+    numbers = tunables or load_tunables(settings)
+    folder = settings.config_folder
+    vocabulary = load_vocabulary(folder / "terms.toml", folder / "stop_words.toml")
+    if embedder is None:
+        embedder = await open_embedder(embedder_config(settings), embedding_tunables(numbers), progress, _observer())
+        stack.push_async_callback(embedder.close)
+    language = open_language_model(language_config(settings), numbers.section("language", LanguageNumbers))
+    if language is not None:
+        stack.push_async_callback(language.close)
+    postgres = Postgres(settings.database_url, numbers.stores)
+    await postgres.open()
+    stack.push_async_callback(postgres.close)
+    connections = numbers.section("working", Working).redis_connections_max
+    redis = open_redis(settings.redis_url, numbers.stores.redis_timeout_s, connections)
+    stack.push_async_callback(redis.aclose)
+    index = VectorIndex(
+        settings.qdrant_url,
+        settings.qdrant_collection,
+        embedder.fingerprint,
+        numbers.stores.qdrant_timeout_s,
+        settings.qdrant_api_key,
+    )
+    stack.push_async_callback(index.close)
+    return Ground(
+        settings=settings,
+        numbers=numbers,
+        clock=clock,
+        postgres=postgres,
+        redis=redis,
+        index=index,
+        embedder=embedder,
+        language=language,
+        vocabulary=vocabulary,
+        summary_rules=load_summary_rules(folder / "summarise.toml"),
+        contrasts=load_contrasts(folder / "contrasts.toml"),
+        distill_rules=load_distill_rules(folder / "distill.toml", load_review_rules(folder / "review.toml"), vocabulary),
+        lesson_rules=lesson_rules(numbers, vocabulary),
+        readings=Readings.of(numbers.section("relevance", Relevance), embedder.fingerprint.model),
+    )
+
+
+def embedding_tunables(numbers: Tunables) -> EmbeddingTunables:
+    """[embedding] of memory.toml.  Raises SetupRefused naming a key that is missing or unknown."""
+    return numbers.values("embedding", EmbeddingTunables, [f.name for f in fields(EmbeddingTunables)])
+
+
+def lesson_rules(numbers: Tunables, vocabulary: Vocabulary) -> LessonRules:
+    return LessonRules(
+        numbers.section("experience", ExperienceNumbers),
+        numbers.section("experience_conditions", ConditionLimits),
+        numbers.section("experience_confidence", ConfidenceSettings),
+        vocabulary,
+    )
+
+
+def embedder_config(settings: Settings) -> EmbedderConfig:
+    return EmbedderConfig(
+        provider=settings.embedding_provider,
+        model=settings.embedding_model,
+        revision=settings.embedding_revision,
+        base_url=settings.embedding_base_url,
+        api_key=settings.embedding_api_key,
+        query_prefix=settings.embedding_query_prefix,
+        passage_prefix=settings.embedding_passage_prefix,
+        dimensions=settings.embedding_dimensions,
+        model_dir=settings.models_folder,
+        device=settings.embedding_device,
+    )
+
+
+def _observer() -> EmbedderObserver:
+    """Metrics of the embedder."""
+
+    def batch(role: str, rows: int, _seconds: float) -> None:
+        EMBED_BATCH.labels(role).observe(rows)
+
+    def cache(role: str, hits: int, misses: int) -> None:
+        EMBED_CACHE.labels(role, "hit").inc(hits)
+        EMBED_CACHE.labels(role, "miss").inc(misses)
+
+    return EmbedderObserver(batch, cache)

@@ -1,0 +1,170 @@
+"""Which words make a statement that can hold one value only, and which values exclude each other?
+
+The data of config/conflicts.toml, checked and compiled once, for `conflicts`.  Nothing here compares texts.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from memory_service.errors import SetupRefused
+from memory_service.settings import Section
+from memory_service.terms import stemmed
+from memory_service.write.rules import literal_pattern
+
+Role = Literal["change", "past", "doubt", "several", "ended", "weak", "negation", "flip"]
+
+
+class ConflictLimits(Section):
+    text_chars_max: int = Field(gt=0)
+    sentences_max: int = Field(gt=0)
+    value_tokens_max: int = Field(gt=0)
+    frame_tokens_max: int = Field(gt=0)
+
+
+class Attribute(Section):
+    """A kind of statement; see the file for what the words mean."""
+
+    name: str
+    words: tuple[str, ...] = Field(min_length=1)
+    changes: Literal["plainly", "asks", "never"]
+    needs: Literal["", "domain", "kind", "purpose", "number"] = ""
+    value_first: bool = False
+
+
+class _Marks(Section):
+    change: tuple[str, ...]
+    past: tuple[str, ...]
+    several: tuple[str, ...]
+    ended: tuple[str, ...]
+    doubt: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+class _Same(Section):
+    words: tuple[tuple[str, ...], ...]
+
+
+class _Kind(Section):
+    name: str
+    values: tuple[tuple[str, ...], ...] = Field(min_length=2)
+
+
+class _Opposite(Section):
+    one: tuple[str, ...] = Field(min_length=1)
+    other: tuple[str, ...] = Field(min_length=1)
+
+
+class _Negation(Section):
+    words: tuple[str, ...]
+    characters: tuple[str, ...]
+    harmless: tuple[str, ...]
+
+
+class _File(Section):
+    limits: ConflictLimits
+    marks: _Marks
+    same: _Same
+    attribute: tuple[Attribute, ...] = Field(min_length=1)
+    kind: tuple[_Kind, ...]
+    opposite: tuple[_Opposite, ...]
+    negation: _Negation
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What a phrase of the file says: the token that stands for it ("" for none) and its roles."""
+
+    token: str
+    roles: frozenset[Role]
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictRules:
+    """`phrases` finds every phrase of the file, the longest first, in normalised text; `words` says what each means.
+
+    `attributes` by token; `kinds`: token → kinds of value that it is one of.
+    """
+
+    limits: ConflictLimits
+    phrases: re.Pattern[str]
+    words: Mapping[str, Word]
+    attributes: Mapping[str, tuple[Attribute, ...]]
+    kinds: Mapping[str, frozenset[str]]
+
+
+def load_conflict_rules(path: Path) -> ConflictRules:
+    """Read config/conflicts.toml.  Raises SetupRefused naming the file and the entry that is wrong."""
+    try:
+        file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
+    except tomllib.TOMLDecodeError as problem:
+        raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
+    except ValidationError as problem:
+        entries = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
+        raise SetupRefused(f"{path}: {entries}.") from problem
+    return _compiled(file)
+
+
+def token_of(phrase: str) -> str:
+    """The token of a word that nothing gathers: its stem."""
+    return stemmed(phrase.casefold())
+
+
+def _compiled(file: _File) -> ConflictRules:
+    tokens = _tokens(file)
+    roles: dict[str, set[Role]] = {}
+
+    def mark(phrases: Iterable[str], role: Role) -> None:
+        for phrase in phrases:
+            roles.setdefault(phrase.casefold(), set()).add(role)
+
+    marks = file.marks
+    named: tuple[tuple[tuple[str, ...], Role], ...] = (
+        (marks.change, "change"), (marks.past, "past"), (marks.several, "several"), (marks.ended, "ended"),
+        (marks.doubt, "doubt"), (marks.ignored, "weak"), ((*file.negation.words, *file.negation.characters), "negation"),
+    )  # fmt: skip
+    for phrases, role in named:
+        mark(phrases, role)
+    for opposite in file.opposite:
+        mark(opposite.other, "flip")
+    for harmless in file.negation.harmless:
+        tokens.setdefault(harmless.casefold(), harmless.casefold())
+    words = {
+        phrase: Word(
+            tokens.get(phrase, phrase if "weak" in roles.get(phrase, ()) else ""), frozenset(roles.get(phrase, ()))
+        )
+        for phrase in {*tokens, *roles}
+    }
+    attributes: dict[str, tuple[Attribute, ...]] = {}
+    for attribute in file.attribute:
+        for token in {tokens[word.casefold()] for word in attribute.words}:
+            attributes[token] = (*attributes.get(token, ()), attribute)
+    kinds: dict[str, frozenset[str]] = {}
+    for kind in file.kind:
+        for value in kind.values:
+            kinds[tokens[value[0].casefold()]] = kinds.get(tokens[value[0].casefold()], frozenset()) | {kind.name}
+    longest_first = sorted(words, key=lambda phrase: (-len(phrase), phrase))
+    pattern = re.compile("|".join(literal_pattern(phrase) for phrase in longest_first), re.ASCII)
+    return ConflictRules(file.limits, pattern, words, attributes, kinds)
+
+
+def _tokens(file: _File) -> dict[str, str]:
+    """phrase → token: the first of the words that say the same."""
+    tokens: dict[str, str] = {}
+    gathered: list[tuple[str, ...]] = [*file.same.words, *(value for kind in file.kind for value in kind.values)]
+    gathered += [(*opposite.one, *opposite.other) for opposite in file.opposite]
+    for group in gathered:
+        first = tokens.get(group[0].casefold(), token_of(group[0]))
+        for phrase in group:
+            tokens.setdefault(phrase.casefold(), first)
+    for attribute in file.attribute:
+        for phrase in attribute.words:
+            tokens.setdefault(phrase.casefold(), token_of(phrase))
+    return tokens
