@@ -15,12 +15,14 @@ import orjson
 from memory_service.settings import Settings
 from memory_service.write.conflict_rules import load_conflict_rules
 from memory_service.write.conflicts import relation_of
+from memory_service.write.contrasts import load_contrasts
 
 FLAGGED = ("contradiction", "update")
 
 
 def main(path: Path) -> None:
-    rules = load_conflict_rules(Settings().config_folder / "conflicts.toml")
+    folder = Settings().config_folder
+    rules = load_conflict_rules(folder / "conflicts.toml", load_contrasts(folder / "contrasts.toml"))
     counts: Counter[tuple[str, str]] = Counter()
     for line in path.read_bytes().splitlines():
         pair = orjson.loads(line)

@@ -65,14 +65,18 @@ def fill(url: str, count: int, limits: ConditionLimits) -> None:
 
 
 class Pulse:
-    """The longest pause of the event loop while it beats."""
+    """The longest pause of the event loop while it beats, and the most processor time that this process used in one.
 
-    worst_ms = 0.0
+    The latter is what held the loop up; the former also counts what other processes of a busy machine took.
+    """
+
+    worst_ms = worst_cpu_ms = 0.0
 
     async def beat(self) -> None:
         while True:
-            begun = time.perf_counter()
+            begun, cpu_begun = time.perf_counter(), time.process_time()
             await asyncio.sleep(0.001)
+            self.worst_cpu_ms = max(self.worst_cpu_ms, (time.process_time() - cpu_begun) * 1000)
             self.worst_ms = max(self.worst_ms, (time.perf_counter() - begun) * 1000 - 1)
 
 
@@ -113,6 +117,7 @@ async def measured(runtime: Runtime, queries: int) -> dict[str, Any]:
     report["read_after_s"] = round(time.perf_counter() - begun, 2)
     report["read_cpu_s"] = round(time.process_time() - cpu_begun, 2)
     report["event_loop_worst_pause_ms"] = round(pulse.worst_ms, 1)
+    report["event_loop_worst_pause_cpu_ms"] = round(pulse.worst_cpu_ms, 1)
     beating.cancel()  # it would be counted as processor time of the queries
     report["warm"], report["warm_cpu"] = await warm(runtime, states)
     caller = Caller(TENANT, "admin")

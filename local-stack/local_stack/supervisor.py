@@ -60,6 +60,7 @@ class Supervisor:
         self._state = State(own_identity())
         self._stores: Stores | None = None
         self._children: list[Child] = []
+        self._deaths: list[float] = []
         self._signal: int | None = None
 
     def run(self) -> int:
@@ -219,13 +220,24 @@ class Supervisor:
         self._screen.facts(rows)
 
     def _watch(self) -> None:
-        """Until a signal (Interrupted) or a death (ChildDied)."""
+        """Until a signal (Interrupted) or a death that a restart can't mend (ChildDied)."""
         while True:
             for child in self._all():
                 if child.exit_code() is not None:
-                    raise _during_run(child.death())
+                    self._revive(child)
             self._pause()
             time.sleep(limit("wait", "watch_ms") / 1000)
+
+    def _revive(self, dead: Child) -> None:
+        """Start the service or the gateway again.  A store that dies, or one of them that keeps dying, ends the run."""
+        now = time.monotonic()
+        self._deaths = [at for at in self._deaths if now - at < limit("restart", "within_s")]
+        if dead not in self._children or len(self._deaths) >= limit("restart", "times"):
+            raise _during_run(dead.death())
+        self._deaths.append(now)
+        self._screen.error(f"{dead.death()}\nStarting it again.")
+        self._children.remove(dead)
+        self._spawn(dead.spec.name, dead.spec.argv, dead.spec.env)
 
     def _all(self) -> list[Child]:
         return [*(self._stores.children.values() if self._stores else ()), *self._children]

@@ -1,4 +1,4 @@
-"""The `hindsight` command: serve · migrate · reindex · export · import · keys · doctor, and what other packages add.
+"""The `hindsight` command: serve · migrate · reindex · reembed · job · export · import · keys · doctor, and what other packages add.
 
 Local-stack adds up, down, status and logs through the entry-point group `hindsight.commands`.  Commands typed beside a
 running local stack find its URLs in HINDSIGHT_HOME/stack.env.
@@ -52,6 +52,58 @@ def reindex(
     from memory_service.reindexing import reindex as run
 
     asyncio.run(run(settings_beside_stack(), replace=replace))
+
+
+@app.command("job")
+def job_command(
+    name: Annotated[str, typer.Argument(help="decay, purge, reconcile, reindex, …; GET /v1/maintenance lists them")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what it would do and why; change nothing")] = False,
+    tenant: Annotated[str | None, typer.Option(help="only this tenant; without it all of them")] = None,
+) -> None:
+    """Run a maintenance job now and say what it did."""
+    from memory_service.maintaining import run_job
+
+    run = run_job(settings_beside_stack(), name, tenant=tenant, dry_run=dry_run, say=typer.echo)
+    if not asyncio.run(run):
+        raise typer.Exit(1)
+
+
+@app.command()
+def reembed(
+    to: Annotated[str | None, typer.Option("--to", metavar="MODEL", help="its name or folder; - is the provider's own model")] = None,
+    provider: Annotated[str | None, typer.Option(help="bundled, sentence-transformers, openai or hash; default: as configured")] = None,
+    base_url: Annotated[str | None, typer.Option(help="of an OpenAI-compatible endpoint")] = None,
+    revision: Annotated[str | None, typer.Option(help="of a model of the hub")] = None,
+    dimensions: Annotated[int | None, typer.Option(min=1, help="where the model can be cut")] = None,
+    query_prefix: Annotated[str | None, typer.Option(help="before queries; default: the model's own")] = None,
+    passage_prefix: Annotated[str | None, typer.Option(help="before memories; default: the model's own")] = None,
+    skip_failed: Annotated[bool, typer.Option("--skip-failed", help="switch although some could not be embedded")] = False,
+    rollback: Annotated[bool, typer.Option("--rollback", help="serve with the model before this one again")] = False,
+    drop_old: Annotated[bool, typer.Option("--drop-old", help="remove the vectors of the model before this one")] = False,
+    abandon: Annotated[bool, typer.Option("--abandon", help="give up a change that has not been switched to")] = False,
+) -> None:
+    """Change the embedding model while the service runs.  The same command again goes on where a run was cut off.
+
+    The key of an endpoint that is not the configured one is HINDSIGHT_EMBEDDING_NEXT_API_KEY, here and for the services.
+    """
+    from memory_service import reembedding
+
+    if sum((to is not None, rollback, drop_old, abandon)) != 1:
+        refuse("name one of --to MODEL, --rollback, --drop-old and --abandon")
+    if to is None and (provider, base_url, revision, dimensions, query_prefix, passage_prefix, skip_failed) != (*(None,) * 6, False):
+        refuse("the other options belong to --to")
+    settings = settings_beside_stack()
+    if to is not None:
+        chosen = reembedding.wanted_model(
+            settings, to, provider, base_url, revision, dimensions, query_prefix, passage_prefix
+        )
+        with reembedding.bar() as progress:
+            asyncio.run(reembedding.reembed(settings, chosen, skip_failed=skip_failed, progress=progress))
+    elif rollback:
+        with reembedding.bar() as progress:
+            asyncio.run(reembedding.rollback(settings, progress=progress))
+    else:
+        asyncio.run((reembedding.drop_old if drop_old else reembedding.abandon)(settings, typer.echo))
 
 
 @app.command("export")
@@ -138,6 +190,18 @@ def doctor() -> None:
 
     if not asyncio.run(checkup(settings_beside_stack(), say=typer.echo)):
         raise typer.Exit(1)
+
+
+@app.command()
+def review(
+    user: Annotated[str | None, typer.Option("--user", help="whose searches; without it those of all users")] = None,
+    days: Annotated[int | None, typer.Option("--days", help="how far to look back; default 30")] = None,
+    tenant: Annotated[str, typer.Option(help="whose users")] = "default",
+) -> None:
+    """Show what searches found, what they never find and what is found but never used."""
+    from memory_service import reviewing
+
+    reviewing.review(settings_beside_stack(), reviewing.console_for(), tenant=tenant, user_id=user, days=days)
 
 
 def refuse(text: str) -> NoReturn:

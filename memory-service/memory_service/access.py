@@ -175,6 +175,12 @@ def require_user(caller: Caller, user_id: str) -> None:
         raise Forbidden("this API key may act for its own user only")
 
 
+def require_unbound(caller: Caller) -> None:
+    """Raises Forbidden for a key that may act for one user only: this is about the whole tenant."""
+    if caller.user_id is not None:
+        raise Forbidden("a key that is bound to no user is needed")
+
+
 def key_hash(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 

@@ -17,10 +17,12 @@ from memory_service.api import (
     context,
     experiences,
     lifecycle,
+    maintenance,
     memories,
     moving,
     operations,
     relations,
+    retrievals,
     search,
     tasks,
     turns,
@@ -71,12 +73,14 @@ def create_app(settings: Settings, **overrides: Any) -> FastAPI:
         lifecycle.router,
         relations.router,
         conflicts.router,
+        retrievals.router,
         experiences.router,
         working.router,
         turns.router,
         tasks.router,
         users.router,
         moving.router,
+        maintenance.router,
         operations.router,
     ):
         app.include_router(router)
@@ -112,12 +116,17 @@ async def check_schema(runtime: Runtime) -> None:
 
 @asynccontextmanager
 async def background(runtime: Runtime) -> AsyncIterator[None]:
-    """The relay and the retrieval log, until the app stops."""
-    tasks = [asyncio.create_task(runtime.relay.run()), asyncio.create_task(runtime.retrieval_log.run())]
+    """The relay, the retrieval log, the follower of the embedding model and the schedule, until the app stops."""
+    running = (runtime.relay.run(), runtime.retrieval_log.run(), runtime.follower.run())
+    tasks = [asyncio.create_task(one) for one in running]
+    if runtime.settings.jobs:
+        tasks.append(asyncio.create_task(runtime.schedule.run()))
     try:
         yield
     finally:
         runtime.relay.stop()
+        runtime.follower.stop()
+        runtime.schedule.stop()
         runtime.retrieval_log.stop()
         await ended(tasks, runtime.tunables.limits.shutdown_s)
         await runtime.retrieval_log.flush()

@@ -29,7 +29,7 @@ async def checkup(settings: Settings, say: Callable[[str], None]) -> bool:
             good &= await _database(runtime.postgres, say)
         if state["stores"]["qdrant"] == "up":
             try:
-                await runtime.index.ensure()
+                await runtime.relay.prepare()
                 say("ok    vectors are of the configured model")
             except SetupRefused as error:
                 good = False

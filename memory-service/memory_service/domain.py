@@ -48,6 +48,7 @@ class Caller:
     role: Role
     user_id: str | None = None
     key_id: str | None = None
+    job: str | None = None  # a maintenance job acts by itself, for no key
 
     @property
     def may_write(self) -> bool:
@@ -56,6 +57,8 @@ class Caller:
     @property
     def actor(self) -> str:
         """Who did it, as versions remember it."""
+        if self.job:
+            return f"job:{self.job}"
         return f"key:{self.key_id}" if self.key_id else "local"
 
     @property

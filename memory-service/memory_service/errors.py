@@ -16,6 +16,7 @@
     ├── IdempotencyMismatch 422 idempotency_mismatch
     ├── RateLimited 429 rate_limited    (Retry-After)
     ├── StoreUnavailable 503 store_unavailable   a store that this request needs is down
+    ├── JobOverran 503 job_overran       a maintenance job took too long and was ended
     └── ModelUnavailable 503 model_unavailable
         ├── EmbedderUnavailable · RerankerUnavailable · LanguageModelUnavailable
     ├── TextRefused                 the embedding endpoint is up and refuses this text
@@ -122,6 +123,10 @@ class StoreUnavailable(HindsightError):
     def __init__(self, store: str, detail: str = "") -> None:
         super().__init__(detail or f"{store} is not reachable", retry_after_s=1.0)
         self.store = store
+
+
+class JobOverran(HindsightError):
+    status, code, title = 503, "job_overran", "The job took too long and was ended; what it did so far stays done"
 
 
 class ModelUnavailable(HindsightError):

@@ -12,6 +12,7 @@ from pathlib import Path
 from redis.asyncio import Redis
 
 from memory_service.domain import Clock
+from memory_service.errors import StoreUnavailable
 from memory_service.experience.conditions_settings import ConditionLimits
 from memory_service.experience.confidence_settings import ConfidenceSettings
 from memory_service.experience.distill_rules import DistillRules, load_distill_rules
@@ -24,9 +25,11 @@ from memory_service.models.embedders import open_embedder
 from memory_service.models.embedding_settings import EmbedderConfig, EmbeddingTunables
 from memory_service.models.language import ChatModel, open_language_model
 from memory_service.models.language_settings import LanguageNumbers, language_config
-from memory_service.models.ports import Embedder
-from memory_service.recall.calibration import Readings, Relevance
+from memory_service.models.ports import Embedder, EmbeddingFingerprint
+from memory_service.models.switching import SwitchingEmbedder
+from memory_service.recall.calibration import FollowingReadings, Readings, Relevance
 from memory_service.settings import Settings, Tunables, load_tunables
+from memory_service.stores.postgres import embedding_collections
 from memory_service.stores.postgres.pool import Postgres
 from memory_service.stores.qdrant import VectorIndex
 from memory_service.stores.redis import open_redis
@@ -48,7 +51,8 @@ class Ground:
     postgres: Postgres
     redis: Redis
     index: VectorIndex
-    embedder: Embedder
+    embedder: SwitchingEmbedder
+    embedder_config: EmbedderConfig
     language: ChatModel | None
     vocabulary: Vocabulary
     summary_rules: SummaryRules
@@ -75,25 +79,22 @@ async def open_ground(
     numbers = tunables or load_tunables(settings)
     folder = settings.config_folder
     vocabulary = load_vocabulary(folder / "terms.toml", folder / "stop_words.toml")
-    if embedder is None:
-        embedder = await open_embedder(embedder_config(settings), embedding_tunables(numbers), progress, _observer())
-        stack.push_async_callback(embedder.close)
-    language = open_language_model(language_config(settings), numbers.section("language", LanguageNumbers))
-    if language is not None:
-        stack.push_async_callback(language.close)
     postgres = Postgres(settings.database_url, numbers.stores)
     await postgres.open()
     stack.push_async_callback(postgres.close)
+    config = embedder_config(settings)
+    if embedder is None:
+        switching = SwitchingEmbedder(await open_model(await _following(config, postgres), numbers, progress))
+        stack.push_async_callback(switching.close)
+    else:
+        switching = SwitchingEmbedder(embedder)
+    language = open_language_model(language_config(settings), numbers.section("language", LanguageNumbers))
+    if language is not None:
+        stack.push_async_callback(language.close)
     connections = numbers.section("working", Working).redis_connections_max
     redis = open_redis(settings.redis_url, numbers.stores.redis_timeout_s, connections)
     stack.push_async_callback(redis.aclose)
-    index = VectorIndex(
-        settings.qdrant_url,
-        settings.qdrant_collection,
-        embedder.fingerprint,
-        numbers.stores.qdrant_timeout_s,
-        settings.qdrant_api_key,
-    )
+    index = open_index(settings, numbers, switching.fingerprint)
     stack.push_async_callback(index.close)
     return Ground(
         settings=settings,
@@ -102,15 +103,49 @@ async def open_ground(
         postgres=postgres,
         redis=redis,
         index=index,
-        embedder=embedder,
+        embedder=switching,
+        embedder_config=config,
         language=language,
         vocabulary=vocabulary,
         summary_rules=load_summary_rules(folder / "summarise.toml"),
         contrasts=load_contrasts(folder / "contrasts.toml"),
         distill_rules=load_distill_rules(folder / "distill.toml", load_review_rules(folder / "review.toml"), vocabulary),
         lesson_rules=lesson_rules(numbers, vocabulary),
-        readings=Readings.of(numbers.section("relevance", Relevance), embedder.fingerprint.model),
+        readings=FollowingReadings.of_current(numbers.section("relevance", Relevance), switching),
     )
+
+
+async def open_model(config: EmbedderConfig, numbers: Tunables, progress: Callable[[str], None]) -> Embedder:
+    """An embedder that the caller closes.  Raises SetupRefused when it can't be had as configured."""
+    return await open_embedder(config, embedding_tunables(numbers), progress, _observer())
+
+
+def open_index(settings: Settings, numbers: Tunables, fingerprint: EmbeddingFingerprint) -> VectorIndex:
+    return VectorIndex(
+        settings.qdrant_url,
+        settings.qdrant_collection,
+        fingerprint,
+        numbers.stores.qdrant_timeout_s,
+        settings.qdrant_api_key,
+    )
+
+
+async def _following(config: EmbedderConfig, postgres: Postgres) -> EmbedderConfig:
+    """The configured model, or the one that `hindsight reembed` has put in its place.  With Postgres down, the configured one."""
+    try:
+        known = await postgres.read(embedding_collections.read)
+    except StoreUnavailable:
+        return config
+    if known.active is None:
+        return config
+    chosen = config.following(known.active.config, [row.config for row in known.rows if row.served])
+    if chosen.stored() != config.stored():
+        log.warning(
+            "the environment names the embedding model %s, but hindsight reembed has replaced it by %s, which serves",
+            config.model or config.provider,
+            chosen.model or chosen.provider,
+        )
+    return chosen
 
 
 def embedding_tunables(numbers: Tunables) -> EmbeddingTunables:
@@ -134,6 +169,7 @@ def embedder_config(settings: Settings) -> EmbedderConfig:
         revision=settings.embedding_revision,
         base_url=settings.embedding_base_url,
         api_key=settings.embedding_api_key,
+        next_api_key=settings.embedding_next_api_key,
         query_prefix=settings.embedding_query_prefix,
         passage_prefix=settings.embedding_passage_prefix,
         dimensions=settings.embedding_dimensions,

@@ -10,9 +10,9 @@ from memory_service.domain import Json
 from memory_service.errors import StoreUnavailable
 from memory_service.jobs.relay import Relay
 from memory_service.jobs.retrieval_log import RetrievalLog
-from memory_service.metrics import OUTBOX_AGE, OUTBOX_DEPTH, RETRIEVALS_DROPPED
+from memory_service.metrics import JOB_LAST_SUCCESS, OUTBOX_AGE, OUTBOX_DEPTH, RETRIEVALS_DROPPED
 from memory_service.models.ports import Embedder
-from memory_service.stores.postgres import outbox, stats
+from memory_service.stores.postgres import job_runs, outbox, stats
 from memory_service.stores.postgres.pool import Postgres, fetch_one
 from memory_service.stores.qdrant import PointRefused, VectorIndex
 from memory_service.stores.redis import ping
@@ -64,15 +64,27 @@ class Operations:
             "memories": {kind: {**counts, "total": sum(counts.values())} for kind, counts in memories.items()},
             **others,
             "index": {**backlog, "model": self._embedder.fingerprint.model},
+            **({} if user_id is not None else {"reconcile": await self._reconciled(tenant)}),
         }
+
+    async def _reconciled(self, tenant: str) -> Json | None:
+        """How the index last compared with Postgres; None when it never was compared."""
+        last = await self._postgres.read(lambda c: job_runs.last_of(c, tenant, "reconcile"))
+        if last is None or last.finished_at is None:
+            return None
+        at = last.finished_at.isoformat().replace("+00:00", "Z")
+        return {"at": at, "outcome": last.outcome, "repaired": last.done, **last.counts}
 
     async def refresh_gauges(self) -> None:
         """Bring the gauges up to date before they are read; those of a store that is down keep their value."""
         RETRIEVALS_DROPPED.set(self._retrieval_log.dropped)
         try:
             found = await self._postgres.read(outbox.backlog)
+            ended = await self._postgres.read(job_runs.last_successes)
         except StoreUnavailable:
             return
+        for job, at in ended.items():
+            JOB_LAST_SUCCESS.labels(job).set(at.timestamp())
         OUTBOX_DEPTH.labels("pending").set(found.pending)
         OUTBOX_DEPTH.labels("dead").set(found.dead)
         OUTBOX_AGE.set(found.oldest_s)

@@ -115,6 +115,10 @@ class Retrievals(Section):
     queue_max: int
     flush_s: float
     flush_rows_max: int
+    forgotten_days: float
+    state_fields_max: int
+    state_field_chars_max: int
+    lesson_used_days: float
 
 
 class Stores(Section):
@@ -171,6 +175,7 @@ class Settings(BaseSettings):
     api_key: str | None = None
     config_dir: Path | None = None
     model_dir: Path | None = None
+    jobs: bool = True
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     embedding_provider: Literal["bundled", "sentence-transformers", "openai", "hash"] = "bundled"
@@ -178,6 +183,7 @@ class Settings(BaseSettings):
     embedding_revision: str | None = None
     embedding_base_url: str | None = None
     embedding_api_key: str | None = None
+    embedding_next_api_key: str | None = None
     embedding_query_prefix: str | None = None
     embedding_passage_prefix: str | None = None
     embedding_dimensions: int | None = None

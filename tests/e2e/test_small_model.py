@@ -80,7 +80,7 @@ def url() -> Iterator[str]:
 
 @pytest.mark.parametrize("text", TEXTS)
 async def test_a_small_model_answers_readings_that_fit_the_schema(url: str, text: str) -> None:
-    patient = {"attempt_timeout_s": 300.0, "deadline_s": 600.0, "attempts_max": 1, "answer_tokens_max": 700}
+    patient = {"attempt_timeout_s": 1_800.0, "deadline_s": 3_600.0, "attempts_max": 1, "answer_tokens_max": 700}
     numbers = LanguageNumbers(**TABLES["language"]).model_copy(update=patient)
     model = ChatModel(LanguageConfig(url, "smollm2"), numbers)
     twin = summarise(text, RULES)
@@ -100,9 +100,9 @@ async def test_a_small_model_answers_readings_that_fit_the_schema(url: str, text
 
 async def test_a_small_model_answers_distillations_that_fit_the_schema(url: str) -> None:
     """Whether its lessons hold is another matter: none of them need to, but none that is believed may be malformed."""
-    patient = {"attempt_timeout_s": 500.0, "deadline_s": 900.0, "attempts_max": 1, "answer_tokens_max": 1_500}
+    patient = {"attempt_timeout_s": 1_800.0, "deadline_s": 3_600.0, "attempts_max": 1, "answer_tokens_max": 1_500}
     numbers = LanguageNumbers(**TABLES["language"]).model_copy(update=patient)
-    few = DistillModelNumbers(**TABLES["distill_model"]).model_copy(update={"deadline_s": 900.0, "lessons_max": 2})
+    few = DistillModelNumbers(**TABLES["distill_model"]).model_copy(update={"deadline_s": 3_600.0, "lessons_max": 2})
     limits = ConditionLimits(**TABLES["experience_conditions"])
     terms = load_distill_terms(rules(), few, limits)
     trajectory = run(

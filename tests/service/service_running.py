@@ -28,7 +28,7 @@ from memory_service.migrating import migrate
 from memory_service.settings import Settings, Tunables, load_tunables
 
 # Each world reads the same files; compiling their patterns anew takes 0.4 s of processor time a world.
-for _name in ("load_vocabulary", "load_summary_rules", "load_contrasts", "load_trigger_rules"):
+for _name in ("load_vocabulary", "load_summary_rules", "load_contrasts"):
     setattr(foundation, _name, cache(getattr(foundation, _name)))
 TEMPLATE = "hindsight_migrated"
 WAIT_S = 10.0
@@ -67,7 +67,7 @@ class Backends:
         self._admin(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
         return Settings(**{
             "database_url": self.database_url(name), "redis_url": self.urls.redis_url, "qdrant_url": self.urls.qdrant_url,
-            "qdrant_collection": name, "embedding_provider": "hash", **changed,
+            "qdrant_collection": name, "embedding_provider": "hash", "jobs": False, **changed,
         })  # fmt: skip
 
     def _admin(self, statement: str) -> None:

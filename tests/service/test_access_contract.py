@@ -32,7 +32,7 @@ WRITES = {("POST", "/v1/memories"), ("POST", "/v1/memories/batch"), ("PATCH", "/
           ("POST", "/v1/tasks"), ("POST", "/v1/tasks/{task_id}/finish"),
           *((verb, "/v1/relations") for verb in ("POST", "DELETE")), *(("POST", f"/v1/memories/{{memory_id}}/{move}") for move in ("rollback", "archive", "restore", "pin", "unpin", "feedback")), ("POST", "/v1/conflicts/{conflict_id}/resolve"),
           ("POST", "/v1/experiences"), ("POST", "/v1/experiences/distill"), ("PATCH", "/v1/experiences/{experience_id}"), ("DELETE", "/v1/experiences/{experience_id}"), ("POST", "/v1/experiences/{experience_id}/feedback")}  # fmt: skip
-ADMINS = {("DELETE", "/v1/users/{user_id}"), ("GET", "/v1/export"), ("POST", "/v1/import")}  # of keys that are bound to no user
+ADMINS = {("DELETE", "/v1/users/{user_id}"), ("GET", "/v1/export"), ("POST", "/v1/import"), ("POST", "/v1/maintenance/{job}")}  # of keys that are bound to no user
 WRITES |= ADMINS
 BY_ID = ("{memory_id}", "{experience_id}", "{conflict_id}")
 BY_ID_IN_BODY = ("/v1/relations",)
@@ -69,7 +69,7 @@ class Victim:
             ("PUT", "/v1/working-memory/{task_id}"): {"json": {**own, "task_goal": "by a stranger"}}, ("PATCH", "/v1/working-memory/{task_id}"): {"json": {**own, "done_items": ["by a stranger"]}},
             ("POST", "/v1/turns"): {"json": {**own, "session_id": SESSION, "task_id": self.task_id, "messages": [{"role": "user", "content": "That's all for today, said a stranger."}]}},
             ("POST", "/v1/working-memory/{task_id}/steps"): {"json": {**own, "tool": "t", "status": "error"}}, ("GET", "/v1/working-memory/{task_id}"): in_query,
-            ("DELETE", "/v1/working-memory/{task_id}"): in_query, ("GET", "/v1/working-memory/{task_id}/context"): in_query, ("GET", "/v1/stats"): in_query,
+            ("DELETE", "/v1/working-memory/{task_id}"): in_query, ("GET", "/v1/working-memory/{task_id}/context"): in_query, ("GET", "/v1/stats"): in_query, ("GET", "/v1/retrievals"): {"params": {**own, "limit": 100}},
             ("POST", "/v1/experiences"): {"json": {**own, "conditions": [{**TOLD, "value": "calm"}], "action": "by a stranger", "source_memory_ids": [self.memory_id]}},
             ("POST", "/v1/experiences/distill"): {"json": {**own, "trajectory": {"goal": "by a stranger", "outcome": "failure", "steps": [{"tool": "kraken", "status": "error", "error": "asleep"}]}}},
             ("POST", "/v1/experiences/query"): {"json": {**own, "state": {"sea": SECRET}, "conditions": [TOLD], "semantic_query": "sleeps", "limit": 100}},
@@ -82,6 +82,7 @@ class Victim:
             ("GET", "/v1/conflicts"): {"params": own}, ("POST", "/v1/conflicts/{conflict_id}/resolve"): {"json": {"keep": "both"}},
             ("POST", "/v1/tasks"): {"json": {**own, "goal": "by a stranger"}}, ("POST", "/v1/tasks/{task_id}/advice"): {"json": {**own, "tool": "kraken", "state": {"sea": SECRET}}},
             ("POST", "/v1/tasks/{task_id}/finish"): {"json": {**own, "outcome": "aborted"}},
+            ("GET", "/v1/maintenance"): {}, ("POST", "/v1/maintenance/{job}"): {"params": {"dry_run": "true"}},
             ("GET", "/v1/export"): in_query, ("POST", "/v1/import"): {**in_query, "content": self.stolen_lines()},
             ("GET", "/health"): {}, ("GET", "/ready"): {}, ("GET", "/metrics"): {}, ("GET", "/v1/keys/self"): {},
         }  # fmt: skip
@@ -91,6 +92,7 @@ class Victim:
             .replace("{conflict_id}", self.conflict_id)
             .replace("{user_id}", quote(self.user, safe=""))
             .replace("{task_id}", quote(self.task_id, safe=""))
+            .replace("{job}", "decay")
         )
         return {"method": method, "url": filled, **bodies[method, path]}
 
@@ -115,6 +117,9 @@ async def new_victim(world: World, client: httpx.AsyncClient) -> Victim:
     assert (await client.post("/v1/relations", json=tie)).status_code == 201
     waiting = {"user_id": user, "session_id": SESSION, "messages": [{"role": "user", "content": f"{SECRET}?"}]}
     assert (await client.post("/v1/turns", json=waiting)).json()["buffered"] == 1
+    asked = await client.post("/v1/memories/search", json={"user_id": user, "query": SECRET})
+    assert asked.status_code == 200
+    await world.runtime.retrieval_log.flush()  # now, since it counts accesses of the memory
     return Victim(user, memory["id"], task, lesson.json()["experience"]["id"], conflict, friend["id"])
 
 
@@ -194,6 +199,43 @@ async def test_a_bound_key_works_for_its_own_user(keyed: World) -> None:
         assert (await client.get("/v1/stats")).json()["user_id"] == mine
         assert (await client.get("/v1/keys/self")).json() == {"tenant": "bounds", "role": "writer", "user_id": mine}
         assert (await client.delete(f"/v1/users/{mine}")).json()["memories"] == 1
+
+
+def without_user(request: dict[str, Any]) -> dict[str, Any]:
+    """The same request with no `user_id` in its query, its body or the items of its batch."""
+    request = json.loads(json.dumps(request))
+    named = [request.get("params", {}), request.get("json", {}), *request.get("json", {}).get("memories", ())]
+    for one in named:
+        one.pop("user_id", None)
+    return request
+
+
+async def test_a_bound_key_need_not_name_its_user_on_any_route(keyed: World) -> None:
+    async with keyed.with_key(await keyed.new_key("admin", tenant="victims")) as owner:
+        walked = await routes_of(owner)
+        for method, path in walked:
+            mine = await new_victim(keyed, owner)
+            request = without_user(mine.request(method, path))
+            async with keyed.with_key(await keyed.new_key("writer", tenant="victims", user_id=mine.user)) as bound:
+                answer = await bound.request(**request)
+            if (method, path) in {("POST", "/v1/maintenance/{job}"), ("POST", "/v1/import")}:
+                problem_of(answer, 403)  # for admins only
+            elif path in BY_ID_IN_BODY:
+                problem_of(answer, 404)  # the tie leads to another user's memory
+            else:
+                assert answer.status_code < 300, (method, path, answer.text)
+    assert len(walked) >= 29
+
+
+async def test_a_key_that_is_bound_to_nobody_must_name_the_user(keyed: World) -> None:
+    async with keyed.with_key(await keyed.new_key("writer")) as free:
+        for answer in (
+            await free.post("/v1/memories", json={"content": "whose?"}),
+            await free.post("/v1/turns", json={"session_id": "s", "messages": [{"role": "user", "content": "hi"}]}),
+            await free.get("/v1/memories"),
+            await free.get("/v1/working-memory/t"),
+        ):
+            assert problem_of(answer, 422)["errors"][0]["field"] == "user_id"
 
 
 async def test_each_role_may_do_what_its_name_says(keyed: World) -> None:

@@ -550,3 +550,16 @@ async def test_with_postgres_down_there_is_no_context(backends: Backends, user: 
                 assert int(answer.headers["retry-after"]) >= 1
             assert postgres.refused > 0
             await postgres.heal()
+
+
+async def test_a_context_of_an_empty_user_does_not_spoil_those_after_the_first_memory(
+    client: httpx.AsyncClient, user: str
+) -> None:
+    assert (await context(client, user, ASKED))["items"] == []
+    await write(client, user, PORT, wait=True)
+    first = (await context(client, user, ASKED))["items"]
+    other = new_user()
+    await write(client, other, PORT, wait=True)
+    assert [(one["grade"], one["score"]) for one in first] == [
+        (one["grade"], pytest.approx(one["score"])) for one in (await context(client, other, ASKED))["items"]
+    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -35,26 +34,39 @@ LESSON = {
     "evidence": [0, 1],
 }
 GOOD = {"lessons": [LESSON]}
-LIMITS = {
-    "attempt_timeout_s": 1.0, "deadline_s": 2.0, "attempts_max": 2, "retry_base_s": 0.01, "retry_s_max": 0.02, "breaker_rest_s": 30.0,
+# Where the model's answer is what counts, no busy machine may be too slow for it; where it never comes, nobody waits long.
+PATIENT = {"attempt_timeout_s": 60.0, "deadline_s": 60.0, "of_all_s": 60.0}
+IMPATIENT = {"attempt_timeout_s": 1.0, "deadline_s": 2.0, "of_all_s": 3.0}
+RETRIES = {
+    "attempts_max": 2,
+    "retry_base_s": 0.01,
+    "retry_s_max": 0.02,
+    "breaker_rest_s": 30.0,
     "breaker_failures_max": 4,
-}  # fmt: skip
+}
+HUNG_S = 60.0  # of a model that hangs for 600 s or wants a pause of an hour: whoever is done by now did not wait for it
 
 
 @asynccontextmanager
 async def distilling_world(
-    backends: Backends, *script: Answer, then: Answer | Judge | None = None, **experience: Any
+    backends: Backends,
+    *script: Answer,
+    then: Answer | Judge | None = None,
+    patience: dict[str, float] = PATIENT,
+    **experience: Any,
 ) -> AsyncIterator[tuple[World, Endpoint]]:
     async with language_server(*script, then=then) as endpoint:
         settings = backends.new_settings(llm_base_url=endpoint.url, llm_model="m", llm_api_key="sk-secret")
         shipped = numbers(settings)
         extra = shipped.model_extra or {}
-        quick = shipped.model_copy(update={
-            "language": {**extra["language"], **LIMITS},
-            "distill_model": {**extra["distill_model"], "deadline_s": 3.0, "query_deadline_s": 1.0},
+        limits = {name: seconds for name, seconds in patience.items() if name != "of_all_s"}
+        deadlines = {"deadline_s": patience["of_all_s"], "query_deadline_s": patience["attempt_timeout_s"]}
+        bounded = shipped.model_copy(update={
+            "language": {**extra["language"], **RETRIES, **limits},
+            "distill_model": {**extra["distill_model"], **deadlines},
             "experience": {**extra["experience"], **experience},
         })  # fmt: skip
-        async with serving(settings, tunables=quick) as world:
+        async with serving(settings, tunables=bounded) as world:
             yield world, endpoint
 
 
@@ -128,10 +140,9 @@ BAD: dict[str, list[Answer]] = {
 
 @pytest.mark.parametrize("name", BAD)
 async def test_whatever_the_model_does_the_rules_lessons_are_stored(backends: Backends, user: str, name: str) -> None:
-    async with distilling_world(backends, *BAD[name]) as (world, endpoint):
-        started = time.monotonic()
-        told = await distilled(world.client, user)
-        took_s = time.monotonic() - started
+    async with distilling_world(backends, *BAD[name], patience=IMPATIENT) as (world, endpoint):
+        async with asyncio.timeout(HUNG_S):
+            told = await distilled(world.client, user)
         assert told["distilled_by"] == "rules"
         assert told["reason"]
         assert rules_of(told)
@@ -139,7 +150,6 @@ async def test_whatever_the_model_does_the_rules_lessons_are_stored(backends: Ba
         rows = await world.sql("SELECT rule FROM experience WHERE user_id = %s", user)
     assert {row[0] for row in rows} == rules_of(told)
     assert endpoint.requests  # the fault really happened
-    assert took_s < 6
 
 
 HALF_GOOD: dict[str, Answer] = {
@@ -237,13 +247,12 @@ ASKED = {"goal": "Get me the orders please, order 17, love Ana", "tool": "http_g
 async def test_a_query_that_the_model_can_not_word_is_worded_by_the_rules(
     backends: Backends, user: str, bad: Answer
 ) -> None:
-    async with distilling_world(backends, bad, derive_query_with_model=True) as (world, endpoint):
+    async with distilling_world(backends, bad, patience=IMPATIENT, derive_query_with_model=True) as (world, endpoint):
         body = {"user_id": user, "state": ASKED, "include_shared": False}
-        started = time.monotonic()
-        answer = await world.client.post("/v1/experiences/query", json=body)
+        async with asyncio.timeout(HUNG_S):
+            answer = await world.client.post("/v1/experiences/query", json=body)
         assert (answer.status_code, answer.json()["results"]) == (200, [])
     assert endpoint.requests
-    assert time.monotonic() - started < 4
 
 
 async def test_a_model_words_the_query_only_when_told_to_and_its_words_are_looked_for(

@@ -17,6 +17,8 @@ import pytest
 from service_running import Backends, World, found, new_user, numbers, problem_of, proxied, serving, until, write
 
 from memory_service.domain import utc_now
+from memory_service.errors import StoreUnavailable
+from memory_service.stores.postgres import experience_index
 
 ON_POSTGRES = {"field": "db.engine", "operator": "eq", "value": "postgres"}
 BIG = {"field": "db.size_gb", "operator": "gt", "value": 500}
@@ -500,6 +502,57 @@ async def test_a_query_during_the_first_reading_is_answered_from_postgres_and_sa
         later = (await world.client.post("/v1/experiences/query", json=ask)).json()
         assert [r["id"] for r in later["results"]] == [r["id"] for r in first["results"]]
         assert world.runtime.experiences._advice._active.whole_reads == 1
+
+
+async def test_of_a_query_during_the_first_reading_what_was_found_before_a_failure_counts(
+    backends: Backends, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    carrying_any = experience_index.carrying_any
+
+    async def failing_later(connection: Any, tenant: str, user_ids: Any, sets: Any, each: int, most: int) -> Any:
+        asked.append(len(sets))
+        if len(asked) > 1:
+            raise StoreUnavailable("postgres", "gone")
+        return await carrying_any(connection, tenant, user_ids, sets, each, most)
+
+    monkeypatch.setattr(experience_index, "carrying_any", failing_later)
+    settings = backends.new_settings()
+    shipped = numbers(settings)
+    impatient = {
+        **(shipped.model_extra or {})["experience"],
+        "load_wait_s": 0.0, "load_slice_rows": 1, "unloaded_fields_at_once": 1, "unloaded_deadline_s": 60.0,
+    }  # fmt: skip
+    async with serving(settings, tunables=shipped.model_copy(update={"experience": impatient})) as world:
+        for n in range(3):
+            await lesson(world.client, user, f"first {n}", conditions=[{**ON_POSTGRES, "field": "a", "value": n}])
+            await lesson(world.client, user, f"then {n}", conditions=[{**ON_POSTGRES, "field": "b", "value": n}])
+        ask = {"user_id": user, "state": {"a": 1, "b": 1}, "limit": 10, "include_shared": False}
+        answer = (await world.client.post("/v1/experiences/query", json=ask)).json()
+    assert asked == [1, 1]
+    assert answer["degraded"] == ["conditions"]
+    assert [r["action"] for r in answer["results"]] == ["first 1"]
+
+
+async def test_during_the_first_reading_given_conditions_find_what_has_all_of_them(
+    backends: Backends, user: str
+) -> None:
+    settings = backends.new_settings()
+    shipped = numbers(settings)
+    narrow = {"load_wait_s": 0.0, "load_slice_rows": 1, "unloaded_lessons_max": 1}
+    impatient = {**(shipped.model_extra or {})["experience"], **narrow}
+    async with serving(settings, tunables=shipped.model_copy(update={"experience": impatient})) as world:
+        for n in range(4):
+            await lesson(world.client, user, f"n {n}", conditions=[ON_POSTGRES, {**BIG, "value": n}])
+        ask = {"user_id": user, "conditions": [{**BIG, "value": 3}, ON_POSTGRES], "include_shared": False}
+        answer = (await world.client.post("/v1/experiences/query", json=ask)).json()
+    assert (answer["degraded"], [r["action"] for r in answer["results"]]) == (["conditions"], ["n 3"])
+
+
+async def test_looking_up_conditions_does_not_read_a_pending_list(world: World) -> None:
+    """With one each look-up reads up to 4 MB of unsorted entries, and a query during the first reading makes dozens."""
+    rows = await world.sql("SELECT reloptions FROM pg_class WHERE relname = 'experience_conditions'")
+    assert rows == [(["fastupdate=off"],)]
 
 
 # Distilling.

@@ -16,6 +16,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -234,22 +235,43 @@ def test_a_second_up_on_the_same_home_is_refused_and_disturbs_nothing(stack: Sta
         stack.run("down")
 
 
-@pytest.mark.parametrize("victim", ["service", "redis"])
-def test_when_a_part_dies_the_rest_is_stopped_and_the_part_is_named(stack: Stack, victim: str) -> None:
+def test_when_a_store_dies_the_rest_is_stopped_and_the_store_is_named(stack: Stack) -> None:
     process = stack.start()
     pids = stack.pids()
-    if victim == "service":
-        with pytest.raises(httpx.TransportError):
-            httpx.get(f"http://127.0.0.1:{stack.port}/exit", trust_env=False)
-    else:
-        os.kill(pids[victim], signal.SIGKILL)
+    os.kill(pids["redis"], signal.SIGKILL)
     shown = process.communicate(timeout=30)[0]
     assert process.returncode == 1
-    if victim == "service":
-        assert "service ended (exit code 7)" in shown
-        assert "about to break: out of cheese" in shown
-    else:
-        assert "redis ended (killed by SIGKILL)" in shown
+    assert "redis ended (killed by SIGKILL)" in shown
+    assert not [pid for pid in pids.values() if alive(pid)]
+
+
+@pytest.mark.parametrize("victim", ["service", "gateway"])
+def test_a_service_that_dies_is_started_again_and_the_stores_stay(stack: Stack, victim: str) -> None:
+    process = stack.start()
+    pids = stack.pids()
+    os.kill(pids[victim], signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while (now := stack.pids())[victim] == pids[victim] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert now[victim] != pids[victim]
+    assert {**now, victim: 0} == {**pids, victim: 0}
+    process.terminate()
+    assert f"{victim} ended (killed by SIGKILL)" in process.communicate(timeout=30)[0]
+    assert process.returncode == 0
+
+
+def test_a_service_that_keeps_dying_ends_the_run_with_its_log(stack: Stack) -> None:
+    process = stack.start()
+    pids = stack.pids()
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(httpx.TransportError):
+            httpx.get(f"http://127.0.0.1:{stack.port}/exit", trust_env=False)
+        time.sleep(0.1)
+    shown = process.communicate(timeout=30)[0]
+    assert process.returncode == 1
+    assert shown.count("service ended (exit code 7)") == 4  # three restarts
+    assert "about to break: out of cheese" in shown
     assert not [pid for pid in pids.values() if alive(pid)]
 
 

@@ -24,7 +24,13 @@ ROUTES = {
     ("POST", "/v1/experiences/{experience_id}/feedback"), ("GET", "/v1/experiences/{experience_id}/history"), ("GET", "/v1/experiences/{experience_id}/test-case"),
     ("PUT", "/v1/working-memory/{task_id}"), ("GET", "/v1/working-memory/{task_id}"), ("PATCH", "/v1/working-memory/{task_id}"), ("DELETE", "/v1/working-memory/{task_id}"),
     ("POST", "/v1/working-memory/{task_id}/steps"), ("GET", "/v1/working-memory/{task_id}/context"),
+    ("GET", "/v1/memories/{memory_id}/history"), ("POST", "/v1/memories/{memory_id}/rollback"), ("POST", "/v1/memories/{memory_id}/archive"),
+    ("POST", "/v1/memories/{memory_id}/restore"), ("POST", "/v1/memories/{memory_id}/pin"), ("POST", "/v1/memories/{memory_id}/unpin"),
+    ("POST", "/v1/memories/{memory_id}/feedback"), ("GET", "/v1/memories/{memory_id}/related"), ("POST", "/v1/relations"), ("DELETE", "/v1/relations"),
+    ("POST", "/v1/context"), ("POST", "/v1/turns"), ("POST", "/v1/tasks"), ("POST", "/v1/tasks/{task_id}/advice"), ("POST", "/v1/tasks/{task_id}/finish"),
+    ("GET", "/v1/conflicts"), ("POST", "/v1/conflicts/{conflict_id}/resolve"), ("GET", "/v1/retrievals"),
     ("GET", "/v1/export"), ("POST", "/v1/import"),
+    ("POST", "/v1/maintenance/{job}"), ("GET", "/v1/maintenance"),
     ("GET", "/health"), ("GET", "/ready"), ("GET", "/metrics"), ("GET", "/v1/stats"), ("GET", "/v1/keys/self"),
 }  # fmt: skip
 METRICS = (

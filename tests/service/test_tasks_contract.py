@@ -74,6 +74,13 @@ async def episodes(client: httpx.AsyncClient, user: str) -> list[dict[str, Any]]
     return [one for one in await listed(client, user) if one["event_type"] == "task_episode"]
 
 
+async def until_indexed(client: httpx.AsyncClient, user: str) -> None:
+    async def done() -> bool:
+        return all(one["index"]["state"] == "indexed" for one in await listed(client, user))
+
+    await until(done)
+
+
 async def expire(world: World, user: str, task: str = "t") -> None:
     """What Redis does when the life of the task is over."""
     assert await world.runtime.redis.delete(TaskKey("default", user, task).task) == 1
@@ -259,13 +266,16 @@ async def test_advice_tells_this_tasks_failures_then_earlier_runs_then_experienc
     await begin(client, user, "earlier")
     await note(client, user, GONE, "earlier")
     await note(client, user, CURED, "earlier")
-    episode = (await end(client, user, "earlier"))["episode"]["id"]
-    lesson = await teach(client, user)
+    answer = await end(client, user, "earlier")
+    episode = answer["episode"]["id"]
+    for learned in answer["experiences"]:  # they would tell the same as the episode
+        await client.delete(f"/v1/experiences/{learned['id']}")
+    lesson = await teach(client, user, action="ask for pages", avoid="asking for all at once")
     await begin(client, user)
     await note(client, user, GONE)
     given = await ask(client, user)
     kinds = [(hint["type"], hint["source_id"]) for hint in given["hints"]]
-    assert kinds[:4] == [
+    assert kinds == [
         ("failed_before", "t"),
         ("failed_before", episode),
         ("worked_before", episode),
@@ -276,6 +286,52 @@ async def test_advice_tells_this_tasks_failures_then_earlier_runs_then_experienc
     assert given["degraded"] == []
     assert given["text"].startswith("<hindsight>")
     assert all(hint["text"] in given["text"] for hint in given["hints"])
+
+
+async def test_what_a_lesson_says_is_not_told_as_a_case_too(client: httpx.AsyncClient, user: str) -> None:
+    for number in range(3):
+        await begin(client, user, f"earlier {number}")
+        await note(client, user, GONE, f"earlier {number}")
+        await note(client, user, CURED, f"earlier {number}")
+        await end(client, user, f"earlier {number}")
+    await begin(client, user)
+    given = (await ask(client, user, arguments={"url": "https://shop/v1/orders"}))["hints"]
+    assert [hint["type"] for hint in given] == ["experience"]
+    [merged] = (await ask(client, user, arguments={"url": "https://shop/v1/users", "verbose": True}))["hints"][:1]
+    assert merged["type"] == "experience"
+
+
+async def test_what_this_task_was_told_comes_in_short_and_another_task_hears_all(
+    client: httpx.AsyncClient, user: str
+) -> None:
+    lesson = await teach(client, user, rationale="It was retired in May.")
+    await begin(client, user)
+    await begin(client, user, "other")
+    first, again, other = [(await ask(client, user, task))["hints"][0] for task in ("t", "t", "other")]
+    assert first["text"] == other["text"]
+    assert "It was retired in May" in first["text"]
+    assert again["text"] == 'as advised before: do "use /v2/users" · avoid "calling /v1/users"'
+    assert (again["source_id"], again["confidence"]) == (lesson, first["confidence"])
+
+
+async def test_of_two_lessons_that_tell_the_opposite_one_is_told_throughout_a_task(
+    client: httpx.AsyncClient, user: str
+) -> None:
+    def of_type(value: str) -> list[dict[str, str]]:
+        return [{"field": "arguments.type", "operator": "eq", "value": value}]
+
+    sure = await teach(client, user, "send `form`", avoid="send `json`", conditions=of_type("json"), confidence=0.8)
+    unsure = await teach(client, user, "send `json`", avoid="send `form`", conditions=of_type("form"), confidence=0.5)
+
+    async def told(kind: str) -> list[str]:
+        hints = (await ask(client, user, tool="send", arguments={"type": kind}))["hints"]
+        return [hint["source_id"] for hint in hints if hint["type"] == "experience"]
+
+    await begin(client, user)
+    assert [await told("json"), await told("form"), await told("json")] == [[sure], [], [sure]]
+    refused = {"tool": "send", "status": "error", "error": "415 Unsupported Media Type"}
+    await note(client, user, {**refused, "arguments": {"type": "form"}})
+    assert [await told("form"), await told("json")] == [[unsure], []]
 
 
 async def test_advice_holds_conditions_against_the_call_the_task_and_the_callers_state(
@@ -316,6 +372,7 @@ async def test_advice_in_a_chinese_task_is_chinese(client: httpx.AsyncClient, us
     text = (await ask(client, user))["text"]
     assert "## 曾经失败（不要原样重复）" in text
     assert "本任务中用相同参数失败 1 次" in text
+    assert "如前所述，失败" in (await ask(client, user))["text"]
 
 
 async def test_what_users_share_is_advised_and_what_others_have_is_not(client: httpx.AsyncClient, user: str) -> None:
@@ -544,6 +601,66 @@ async def test_advice_that_was_taken_moves_confidence_and_other_advice_does_not(
         assert (await lesson_of(client, ignored))["use_count"] == 0
         history = (await client.get(f"/v1/experiences/{taken}/history")).json()["items"]
         assert [one["task_id"] for one in history if one["task_id"]] == ["t"] * abs(moved)
+
+
+async def test_a_lesson_whose_call_failed_at_once_failed_whatever_became_of_the_task_and_once(
+    client: httpx.AsyncClient,
+) -> None:
+    for error, outcome, moved in (
+        ("415 Unsupported Media Type", "success", -1), ("415", "aborted", -1), ("503 Service Unavailable", "success", 1),
+    ):  # fmt: skip
+        user = new_user()
+        lesson = await teach(client, user)
+        await begin(client, user)
+        await ask(client, user)
+        await note(client, user, {**CURED, "status": "error", "error": error, "result": None})
+        await ask(client, user)
+        await note(client, user, CURED)
+        for _ in range(2):
+            await end(client, user, outcome=outcome)
+        after = await lesson_of(client, lesson)
+        assert (after["confidence"] > 0.9) - (after["confidence"] < 0.9) == moved, (error, outcome)
+        assert (after["success_count"], after["failure_count"]) == ((1, 0) if moved > 0 else (0, 1))
+
+
+async def test_lessons_given_at_the_start_are_judged_when_a_call_did_what_they_say(client: httpx.AsyncClient) -> None:
+    for done, outcome, moved in (
+        (CURED, "success", 1), (CURED, "failure", -1), (CURED, "aborted", 0), (GONE, "success", 0),
+        ({**CURED, "status": "error", "error": "422", "result": None}, "success", -1),
+    ):  # fmt: skip
+        user = new_user()
+        lesson = await teach(client, user, conditions=[{"field": "shop", "operator": "eq", "value": "eu"}],
+                             action="call http_get with /v2/users")  # fmt: skip
+        started = await begin(client, user, state={"shop": "eu"})
+        assert [item["id"] for item in started["context"]["items"]] == [lesson]
+        await note(client, user, done)
+        await end(client, user, outcome=outcome)
+        after = await lesson_of(client, lesson)
+        assert (after["confidence"] > 0.9) - (after["confidence"] < 0.9) == moved, (done, outcome)
+        assert after["use_count"] == abs(moved)
+
+
+async def test_the_first_injection_of_a_similar_task_brings_what_the_earlier_one_taught_as_possibly_relevant(
+    client: httpx.AsyncClient, user: str
+) -> None:
+    url = "https://shop/orders"
+    refused = {"tool": "http_get", "arguments": {"url": url}, "status": "error", "error": "406 Not Acceptable"}
+    await begin(client, user, "earlier", goal="List all orders of the shop API as CSV")
+    await note(client, user, refused, "earlier")
+    await note(
+        client, user, {"tool": "http_get", "arguments": {"url": url, "format": "json"}, "status": "success"}, "earlier"
+    )
+    lessons = {one["id"] for one in (await end(client, user, "earlier"))["experiences"]}
+    await write(client, user, "The garden was watered in June", wait=True)
+    await until_indexed(client, user)
+    context = (await begin(client, user, goal="List all invoices of the shop API as CSV"))["context"]
+    shown = {item["id"] for item in context["items"] if item["what"] == "experience"}
+    assert shown
+    assert shown <= lessons
+    assert "(possibly relevant · confidence" in context["text"]
+    assert "format" in context["text"]
+    other = (await begin(client, user, "other", goal="Water the garden"))["context"]
+    assert [item for item in other["items"] if item["what"] == "experience"] == []
 
 
 async def test_memories_given_at_the_start_and_used_are_marked_once(

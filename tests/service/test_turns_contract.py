@@ -366,6 +366,76 @@ async def test_a_memory_that_was_erased_is_not_written_again_by_a_later_flush(
     assert "zebra" not in memory["content"]
 
 
+@pytest.mark.parametrize("together", [True, False])
+async def test_erasing_a_memory_takes_the_answer_to_it_along(
+    world: World, client: httpx.AsyncClient, user: str, together: bool
+) -> None:
+    if together:
+        written = (await told(client, user, said("Show Zorba's list. Please call me Zorba.", "Zorba's list, Zorba.")))["written"]
+    else:
+        written = (await told(client, user, said("Please call me Zorba.")))["written"]
+        await told(client, user, [{"role": "assistant", "content": "ok Zorba"}])
+    assert await keys_holding(world.runtime.redis, "Zorba") != []
+    assert (await client.delete(f"/v1/memories/{written[0]['id']}")).status_code == 204
+
+    async def gone() -> bool:
+        return await keys_holding(world.runtime.redis, "Zorba") == []
+
+    await until(gone)
+    await told(client, user, [{"role": "assistant", "content": "Anything else, Zorba?"}])  # still an answer to it
+    for n in range(6):
+        await told(client, user, said(f"Question {n}?", f"Answer {n}."))
+    assert await listed(client, user) != []
+    assert "Zorba" not in str(await contents(client, user))
+
+
+async def test_an_erased_statement_is_not_written_before_the_relay_has_cleaned_the_buffer(
+    world: World, client: httpx.AsyncClient, user: str
+) -> None:
+    written = (await told(client, user, said("Show Zorba's list. Please call me Zorba.", "Here, Zorba.")))["written"]
+    await world.sql("DELETE FROM memory WHERE id = %s", written[0]["id"])  # no outbox row: the relay knows nothing of it
+    await told(client, user, said("That's all for today."))
+    assert await contents(client, user) == ["user: That's all for today."]
+
+
+async def test_an_episode_holds_no_answer_without_its_question(client: httpx.AsyncClient, user: str) -> None:
+    for text, answer in (("以后请用中文回答。", "明白"), ("From now on use tabs.", "Sure."), ("我喜欢深色主题。", "好")):
+        await told(client, user, said(text))
+        await told(client, user, [{"role": "assistant", "content": answer}])
+    for n in range(5):
+        await told(client, user, said(f"Question {n}?", f"Answer {n}."))
+    episodes = [one["content"] for one in await listed(client, user) if one["kind"] == "episodic"]
+    assert episodes == ["\n".join(f"user: Question {n}?\nassistant: Answer {n}." for n in range(5))]
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("My password is hunter2-XYZ, don't store it.", "hunter2-XYZ"),
+        ("From now on use the token ghp_abcdefghijklmnop0123456789.", "ghp_abcdefghijklmnop0123456789"),
+        ("The key is sk-proj-abcdefghijklmnop0123.", "sk-proj-abcdefghijklmnop0123"),
+        ("我的密码是 hunter2，以后请用它登录。", "hunter2"),
+        ("Connect to postgres://app:s3cr3t@db/x.", "s3cr3t"),
+    ],
+)
+async def test_a_secret_in_dialogue_is_stored_nowhere(
+    world: World, client: httpx.AsyncClient, user: str, text: str, secret: str
+) -> None:
+    await client.put("/v1/working-memory/t", json={"user_id": user, "task_goal": "log in"})
+    await told(client, user, said(text, f"I use password: {secret}"), task_id="t")
+    assert await keys_holding(world.runtime.redis, secret) == []
+    await told(client, user, said("That's all for today."), task_id="t")
+    kept = str(await contents(client, user)) + (await client.get(f"/v1/working-memory/t?user_id={user}")).text
+    assert "[masked]" in kept
+    assert secret not in kept
+
+
+async def test_what_a_user_writes_himself_is_stored_as_given(client: httpx.AsyncClient, user: str) -> None:
+    text = "My password is hunter2-XYZ."
+    await client.post("/v1/memories", json={"user_id": user, "content": text})
+    assert await contents(client, user) == [text]
+
+
 async def test_erasing_a_user_erases_what_waits(world: World, client: httpx.AsyncClient, user: str) -> None:
     secret, client_redis = f"secret-{user}", world.runtime.redis
     await told(client, user, said(f"Think of {secret}?"))
@@ -419,7 +489,7 @@ async def test_with_redis_down_what_triggers_is_written_whole_and_the_rest_is_re
         answer = await told(world.client, user, said("Open it. I prefer tables.", "Done."), task_id="t")
         assert (answer["triggers"], answer["degraded"], answer["buffered"]) == (["preference"], ["redis"], 0)
         assert await contents(world.client, user) == [
-            "I prefer tables.", "user: Open it. I prefer tables.\nassistant: Done.",
+            "I prefer tables.", "user: Open it.\nassistant: Done.",
         ]  # fmt: skip
         assert problem_of(await post(world.client, user, PLAIN), 503)["code"] == "store_unavailable"
         assert proxy.refused

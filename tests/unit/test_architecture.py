@@ -15,7 +15,7 @@ SOURCES = {
     "local_stack": ROOT / "local-stack" / "local_stack",
 }
 FEATURES = ("write", "recall", "working", "experience", "lifecycle", "moving", "tasks")
-COMMANDS = ("serving", "migrating", "reindexing", "keyring", "checkup", "exporting", "importing")
+COMMANDS = ("serving", "migrating", "reindexing", "reembedding", "maintaining", "keyring", "checkup", "exporting", "importing", "reviewing")
 # Lower may not import higher.
 LAYERS = {
     "errors": 0, "timestamps": 0,
@@ -86,11 +86,18 @@ def test_sql_stands_only_under_stores_postgres_and_in_migrations() -> None:
 
 
 def test_only_the_relay_and_the_rebuild_write_qdrant() -> None:
-    writing = re.compile(r"index\.(upsert|delete_chunks|replace|ensure)\(")
-    allowed = {"relay.py", "reindexing.py", "checkup.py", "qdrant.py"}
+    writing = re.compile(r"index\.(upsert|delete_chunks|replace|ensure|make|serve|drop)\(")
+    allowed = {"relay.py", "following.py", "reindexing.py", "reembedding.py", "checkup.py", "qdrant.py"}
     for path in files("memory_service"):
         if path.name not in allowed:
             assert not writing.search(path.read_text(encoding="utf-8")), path
+
+
+def test_memories_are_erased_with_what_was_made_of_them() -> None:
+    """Summaries and insights tell what their sources said; only a user's whole erasure goes around families.py."""
+    for path in files("memory_service"):
+        if path.name not in {"families.py", "erasure.py", "changes.py"}:
+            assert "changes.erase(" not in path.read_text(encoding="utf-8"), path
 
 
 def test_the_gateway_and_the_local_stack_import_nothing_of_the_service() -> None:

@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from memory_service.domain import Caller
 from memory_service.errors import BadRequest, FieldError, InvalidFields, TooLarge
 from memory_service.settings import Limits
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 ERRORS_MAX = 20
 TWICE = "is given twice"
+USER = "user_id"  # may be left out with a key that is bound to one
 M = TypeVar("M", bound="Contract")
 
 
@@ -67,7 +69,16 @@ async def read_body(request: Request, model: type[M], limits: Limits) -> M:
     value = parse_json(raw, limits)
     if not isinstance(value, dict):
         raise InvalidFields.of("body", "must be a JSON object")
-    return validated(model, value, limits)
+    return validated(model, with_own_user(model, value, getattr(request.state, "caller", None)), limits)
+
+
+def with_own_user(model: type[Contract], value: Any, caller: Caller | None) -> Any:
+    """`value` with the user that the key is bound to, where the model wants a user and none is named."""
+    if caller is None or caller.user_id is None or not isinstance(value, dict) or USER not in model.model_fields:
+        return value
+    if USER not in value:
+        value[USER] = caller.user_id
+    return value
 
 
 def validated(model: type[M], value: Any, limits: Limits) -> M:

@@ -1,11 +1,13 @@
 """What do all routes have in common?  Unknown query parameters are named, text in addresses is checked, bodies are documented.
 
+A key that is bound to a user need not name it: here for parameters, in `read_body` for bodies.
+
 `ContractRoute` is the route class of every router; `takes(Model)` documents a body that `read_body` reads.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes, urlencode
 
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
@@ -13,7 +15,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from memory_service.api.body import text_problem
+from memory_service.api.body import USER, text_problem
+from memory_service.api.dependencies import reader_of
 from memory_service.errors import FieldError, InvalidFields
 
 REF = "#/components/schemas/{model}"
@@ -26,10 +29,13 @@ class ContractRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         inner = super().get_route_handler()
         allowed = _query_names(self.dependant)
+        wants_user = any(one.alias == USER and one.field_info.is_required() for one in self.dependant.query_params)
 
         async def handler(request: Request) -> Response:
             _decode_path(request)
             _check_query(request, allowed)
+            if wants_user:
+                await _fill_user(request)
             return await inner(request)
 
         return handler
@@ -57,9 +63,11 @@ def install_openapi(app: FastAPI) -> None:
             for path, operations in page["paths"].items():
                 for operation in operations.values():
                     _document_problems(path, operation)
+                    _document_own_user(operation.get("parameters", ()))
             ordered = [_BODIES[name] for name in sorted(_BODIES)]
             _, definitions = models_json_schema([(m, "validation") for m in ordered], ref_template=REF)
-            page.setdefault("components", {}).setdefault("schemas", {}).update(definitions.get("$defs", {}))
+            schemas = page.setdefault("components", {}).setdefault("schemas", {})
+            schemas.update({name: _with_own_user(schema) for name, schema in definitions.get("$defs", {}).items()})
             app.openapi_schema = page
         return app.openapi_schema
 
@@ -78,6 +86,7 @@ PROBLEMS = {
     503: "a store that this needs is down",
 }
 OPEN = ("/health", "/ready")
+OWN_USER = "may be left out with a key that is bound to a user; required with any other"
 
 
 def _document_problems(path: str, operation: dict[str, Any]) -> None:
@@ -89,6 +98,21 @@ def _document_problems(path: str, operation: dict[str, Any]) -> None:
     content = {"application/problem+json": {"schema": schema}}
     for code in sorted(codes):
         operation["responses"][str(code)] = {"description": PROBLEMS[code], "content": content}
+
+
+def _document_own_user(parameters: Sequence[dict[str, Any]]) -> None:
+    for one in parameters:
+        if (one["name"], one["in"]) == (USER, "query"):
+            one |= {"required": False, "description": OWN_USER}
+
+
+def _with_own_user(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a body in which `user_id` may be left out."""
+    if USER not in schema.get("required", ()):
+        return schema
+    properties = {**schema["properties"], USER: {**schema["properties"][USER], "description": OWN_USER}}
+    required = [name for name in schema["required"] if name != USER]
+    return {**schema, "properties": properties, "required": required}
 
 
 def _query_names(dependant: Any) -> frozenset[str]:
@@ -110,6 +134,16 @@ def _decode_path(request: Request) -> None:
             raise InvalidFields.of(name, problem)
         decoded[name] = text
     request.scope["path_params"] = decoded
+
+
+async def _fill_user(request: Request) -> None:
+    """The user of the key as the parameter that is missing.  Raises Unauthorized, RateLimited, StoreUnavailable."""
+    query: bytes = request.scope["query_string"]
+    if any(name == USER for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)):
+        return
+    caller = await reader_of(request)
+    if caller.user_id is not None:
+        request.scope["query_string"] = b"&".join(filter(None, (query, urlencode({USER: caller.user_id}).encode())))
 
 
 def _check_query(request: Request, allowed: frozenset[str]) -> None:

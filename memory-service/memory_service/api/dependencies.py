@@ -14,8 +14,12 @@ def runtime_of(request: Request) -> Runtime:
 
 
 async def reader_of(request: Request) -> Caller:
-    """Any valid key.  The only place where a tenant comes from."""
+    """Any valid key, asked once a request.  The only place where a tenant comes from, and the user that a key is bound to."""
+    known: Caller | None = getattr(request.state, "caller", None)
+    if known is not None:
+        return known
     caller = await runtime_of(request).access.caller(request.headers.get("authorization"))
+    request.state.caller = caller
     request.scope.setdefault("facts", {})["key_id"] = caller.key_id
     return caller
 

@@ -72,7 +72,7 @@ async def query(request: Request, services: Services, caller: Reader) -> Respons
     """Find the lessons that apply: by conditions first, by meaning second."""
     body = await read_body(request, QueryExperiences, services.tunables.limits)
     require_user(caller, body.user_id)
-    answer = await services.experiences.query(experience_query(body, caller, services))
+    answer = await services.ask_experiences(experience_query(body, caller, services))
     ids = [str(result.experience.id) for result in answer.results]
     note(request, user_id=body.user_id, ids=ids, degraded=answer.degraded)
     results = [advised_json(services, result, explain=body.explain) for result in answer.results]

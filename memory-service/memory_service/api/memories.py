@@ -9,7 +9,17 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from memory_service.access import require_user
 from memory_service.api import cursors
 from memory_service.api.answers import Answer, once, reply
-from memory_service.api.body import TWICE, Repeating, check_values, parse_json, read_body, read_bytes, shown, validated
+from memory_service.api.body import (
+    TWICE,
+    Repeating,
+    check_values,
+    parse_json,
+    read_body,
+    read_bytes,
+    shown,
+    validated,
+    with_own_user,
+)
 from memory_service.api.contract import ContractRoute, takes
 from memory_service.api.dependencies import Reader, Services, Writer, note
 from memory_service.api.fields import Identifier, Label, Time
@@ -239,7 +249,8 @@ def batch_drafts(items: list[Any], caller: Caller, limits: Limits) -> list[Draft
     drafts: list[Draft | HindsightError] = []
     for item in items:
         try:
-            drafts.append(checked_draft(validated(WriteMemory, item, limits), caller, limits))
+            draft = validated(WriteMemory, with_own_user(WriteMemory, item, caller), limits)
+            drafts.append(checked_draft(draft, caller, limits))
         except HindsightError as error:
             drafts.append(error)
     return drafts

@@ -20,7 +20,7 @@ from memory_service.errors import InvalidFields
 from memory_service.experience.drafts import Distilled
 from memory_service.experience.review import Review
 from memory_service.stores.postgres.tasks import user_mark
-from memory_service.tasks.advice import PlannedCall
+from memory_service.tasks.calls import PlannedCall
 from memory_service.tasks.closing import Ending
 from memory_service.tasks.service import Advising, NewTask, Started
 

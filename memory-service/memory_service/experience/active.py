@@ -6,6 +6,7 @@ waits for it a bounded time.  At most so many users and entries are kept; who is
 """
 
 import asyncio
+import gc
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from uuid import UUID
 
 import orjson
 
-from memory_service.domain import Json
 from memory_service.errors import InvalidFields
 from memory_service.experience.condition_index import ConditionIndex, Entry
 from memory_service.experience.conditions import Condition, stored_condition
@@ -179,7 +179,7 @@ class ActiveLessons:
         """
         after: tuple[int, UUID] | None = None
         known: dict[bytes, Condition] = {}
-        size = self._numbers.load_slice_rows
+        size, unfrozen = self._numbers.load_slice_rows, 0
         while True:
             rows = await self._postgres.read(
                 lambda c, after=after: experience_index.changed_page(c, tenant, user_id, since, after, size)  # type: ignore[misc]
@@ -188,6 +188,10 @@ class ActiveLessons:
                 await asyncio.to_thread(self._apply, lessons, rows, known)
             else:
                 self._apply(lessons, rows, known)
+            unfrozen += len(rows)
+            if unfrozen >= self._numbers.load_freeze_rows:
+                await asyncio.to_thread(_freeze)
+                unfrozen = 0
             if len(rows) < size:
                 return
             after = (rows[-1].changed_seq, rows[-1].id)
@@ -198,7 +202,7 @@ class ActiveLessons:
                 self._drop(lessons, row.id)
                 continue
             try:
-                conditions = tuple(self._condition(triple, known) for triple in orjson.loads(row.conditions))
+                conditions = tuple(stored_condition(one, self._limits, known) for one in orjson.loads(row.conditions))
                 settled_at = parse_time(row.settled_at) if row.settled_at else row.created_at
             except (InvalidFields, ValueError):  # changed by hand to what can't be: it can be listed, not matched
                 self._drop(lessons, row.id)
@@ -212,11 +216,6 @@ class ActiveLessons:
         lessons.index.remove(experience_id)
         lessons.facts.pop(experience_id, None)
 
-    def _condition(self, triple: Json, known: dict[bytes, Condition]) -> Condition:
-        """A stored triple as one object, however many lessons have it."""
-        condition = stored_condition(triple, self._limits)
-        return known.setdefault(condition.canonical, condition)
-
     def _empty(self) -> UserLessons:
         evaluator = Evaluator(self._limits)
         return UserLessons(ConditionIndex(evaluator), evaluator)
@@ -229,3 +228,12 @@ class ActiveLessons:
         ):
             _, dropped = self._users.popitem(last=False)
             total -= len(dropped.facts)
+
+
+def _freeze() -> None:
+    """Whatever is in memory now is looked through for cycles no more.  Indexes have none: dropped ones go by their counts.
+
+    The price is that garbage cycles of this moment stay; the young ones, nearly all, are collected before.
+    """
+    gc.collect(1)
+    gc.freeze()

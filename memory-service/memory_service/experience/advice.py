@@ -109,21 +109,29 @@ class Advice:
             unread += [user_id] if matches is None else []
         if not unread:
             return found, []
-        rows = await within(self._rules.numbers.unloaded_deadline_s, self._carrying_any(asked, unread))
-        if rows.value:
-            some = await asyncio.to_thread(self._active.of_rows, rows.value)
+        rows: dict[UUID, IndexedRow] = {}
+        await within(self._rules.numbers.unloaded_deadline_s, self._carrying_any(asked, unread, rows))
+        if rows:
+            some = await asyncio.to_thread(self._active.of_rows, list(rows.values()))
             found += await asyncio.to_thread(_matching, some, asked, query.limit)
         return found, ["conditions"]
 
-    async def _carrying_any(self, asked: _Asked, user_ids: Sequence[str]) -> list[IndexedRow]:
+    async def _carrying_any(self, asked: _Asked, user_ids: Sequence[str], found: dict[UUID, IndexedRow]) -> None:
+        """Into `found`, a few fields of the state at a time: what is there by the deadline counts."""
         numbers, tenant = self._rules.numbers, asked.query.tenant
-        triples = [c.as_json() for c in asked.carried] or equalities(asked.state or {}, numbers.unloaded_fields_max)
-        if not triples:
-            return []
         each, most = numbers.unloaded_lessons_max, numbers.unloaded_rows_max
-        return await self._postgres.read(
-            lambda c: experience_index.carrying_any(c, tenant, user_ids, triples, each, most)
-        )
+        if asked.carried:
+            sets: list[list[Json]] = [[c.as_json() for c in asked.carried]]
+        else:
+            sets = [[triple] for triple in equalities(asked.state or {}, numbers.unloaded_fields_max)]
+        size = numbers.unloaded_fields_at_once
+        for some in (sets[first : first + size] for first in range(0, len(sets), size)):
+            rows = await self._postgres.read(
+                lambda c, some=some: experience_index.carrying_any(c, tenant, user_ids, some, each, most - len(found))  # type: ignore[misc]
+            )
+            found.update((row.id, row) for row in rows)
+            if len(found) >= most:
+                return
 
     def _asked(self, query: ExperienceQuery) -> _Asked:
         carried = parse_conditions(query.conditions, self._rules.limits) if query.conditions is not None else ()

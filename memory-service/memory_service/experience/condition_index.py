@@ -53,6 +53,7 @@ SELECTIVE_FIRST = {
     )
     for operator in operators
 }
+ANSWERS = {None: UNKNOWN, True: TRUE, False: FALSE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,15 +185,16 @@ class ConditionIndex:
         operands = {path: Operand(value, self._evaluator.limits) for path, value in self._tree.present(state)}
         answers, candidates = self._answers(operands)
         slots, true = self._refuse(candidates, answers, operands)
-        whole = true == self._counts[slots]
-        exact, partial = slots[whole], slots[~whole & (true > 0)]
-        share = true[~whole & (true > 0)] / self._counts[partial]
+        some = true > 0
+        whole = some & (true == self._counts[slots])
+        exact, partial = slots[whole], slots[some & ~whole]
+        share = true[some & ~whole] / self._counts[partial]
         best_exact = self._ranks.best(exact, None, exact_max, accept, strength_min)
         best_partial = self._ranks.best(partial, share, partial_max, accept, strength_min)
         return Hits(self._hits(best_exact, state), self._hits(best_partial, state), len(exact), len(partial))
 
     def _answers(self, operands: Mapping[str, Operand]) -> tuple[NDArray[np.int8], Numbers]:
-        """One answer per distinct triple, and the slots that have a true or unsettled one."""
+        """One answer per distinct triple, and at least the slots that have a true or unsettled one."""
         present = [(self._fields[path], operand) for path, operand in operands.items()]
         incomparable = [field.number for field, operand in present if operand.key is None]
         answers = self._triples.answers([field.number for field, _ in present], incomparable)
@@ -204,9 +206,13 @@ class ConditionIndex:
             answers[field.excluding.view()] = TRUE
             answers[field.excluded(operand)] = FALSE
             answers[field.unsettled.view()] = UNSETTLED
+            for triples, holds in field.of_members(operand):
+                answers[triples] = ANSWERS[holds]
             for triples, slots in field.true_for(operand):
                 answers[triples] = TRUE
                 candidates.append(slots)
+        if sum(map(len, candidates)) >= self._slots_used:  # marking that many takes longer than looking at all slots
+            return answers, np.arange(self._slots_used, dtype=np.int32)
         marked = np.zeros(self._slots_used, np.bool_)
         for slots in candidates:
             marked[slots] = True
@@ -231,10 +237,9 @@ class ConditionIndex:
         """Evaluate each distinct triple among those asked for."""
         wanted = np.zeros(len(answers), np.bool_)
         wanted[asked] = True
-        for triple in np.flatnonzero(wanted).tolist():
-            condition = self._triples.condition(triple)
-            holds = self._evaluator.holds(condition, operands[condition.field])
-            answers[triple] = UNKNOWN if holds is None else TRUE if holds else FALSE
+        numbers = np.flatnonzero(wanted)
+        holds, conditions = self._evaluator.holds, self._triples.conditions(numbers.tolist())
+        answers[numbers] = [ANSWERS[holds(one, operands[one.field])] for one in conditions]
 
     def _hits(self, slots: Iterable[int], state: Mapping[str, Any]) -> tuple[Hit, ...]:
         """Matched and missing triples, spelled out for the few that are returned."""

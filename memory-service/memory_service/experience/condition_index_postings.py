@@ -23,6 +23,7 @@ Numbers = NDArray[np.int32]
 EMPTY: Numbers = np.empty(0, np.int32)
 STRONG = ("eq", "in", "starts_with")  # with the ordered ones
 EXCLUDING = ("ne", "nin")
+OF_MEMBERS = {"contains": True, "not_contains": False}  # of a list: what it means that the value is among its members
 UNSETTLED_UNTIL_ASKED = ("contains", "not_contains", "matches")
 
 
@@ -54,6 +55,28 @@ class Found:
     def __init__(self) -> None:
         self.triples = Posting()
         self.slots = Posting()
+
+
+class Members:
+    """Distinct triples contains, or not_contains, by the value that they look for."""
+
+    def __init__(self) -> None:
+        self.all = Posting()
+        self._by_key: dict[Hashable, Posting] = {}
+
+    def add(self, key: Hashable, triple: int) -> None:
+        self.all.add(triple)
+        self._by_key.setdefault(key, Posting()).add(triple)
+
+    def remove(self, key: Hashable, triple: int) -> None:
+        self.all.remove(triple)
+        self._by_key[key].remove(triple)
+        if not self._by_key[key]:
+            del self._by_key[key]
+
+    def among(self, keys: frozenset[Hashable]) -> Iterator[Numbers]:
+        shorter, longer = (keys, self._by_key) if len(keys) <= len(self._by_key) else (self._by_key, keys)
+        yield from (self._by_key[key].view() for key in shorter if key in longer)
 
 
 class Thresholds:
@@ -100,6 +123,7 @@ class FieldPostings:
         self.excluding = Posting()  # triples ne and nin: true unless the value is one of theirs
         self.unsettled = Posting()  # triples contains, not_contains and matches
         self._by_key: dict[Hashable, Found] = {}  # of eq and in
+        self._members = {operator: Members() for operator in OF_MEMBERS}
         self._excluded_by_key: dict[Hashable, Posting] = {}  # key → triples ne and nin
         self._by_prefix: dict[Hashable, Found] = {}  # of starts_with
         self._prefix_lengths: Counter[int] = Counter()
@@ -142,6 +166,8 @@ class FieldPostings:
     def _file_distinct(self, triple: int, condition: Condition) -> None:
         if condition.operator in UNSETTLED_UNTIL_ASKED:
             self.unsettled.add(triple)
+            if condition.operator in OF_MEMBERS:
+                self._members[condition.operator].add(condition.target, triple)
         elif condition.operator in EXCLUDING:
             self.excluding.add(triple)
             for key in _keys(condition):
@@ -152,6 +178,8 @@ class FieldPostings:
     def _take_out_distinct(self, triple: int, condition: Condition) -> None:
         if condition.operator in UNSETTLED_UNTIL_ASKED:
             self.unsettled.remove(triple)
+            if condition.operator in OF_MEMBERS:
+                self._members[condition.operator].remove(condition.target, triple)
         elif condition.operator in EXCLUDING:
             self.excluding.remove(triple)
             for key in _keys(condition):
@@ -181,6 +209,15 @@ class FieldPostings:
             value = comparable(_SAMPLES[kind], operand)
             if value is not None and len(entries):
                 yield entries.true_for(operator, value)
+
+    def of_members(self, operand: Operand) -> Iterator[tuple[Numbers, bool]]:
+        """Triples that a list settles, the later ones of a triple counting; nothing of a text or of a list that is too large."""
+        if not isinstance(operand.raw, list):
+            return
+        keys, whole = operand.members
+        for operator, holds in OF_MEMBERS.items() if whole else ():
+            yield self._members[operator].all.view(), not holds
+            yield from ((triples, holds) for triples in self._members[operator].among(keys))
 
     def excluded(self, operand: Operand) -> Numbers:
         """False triples ne and nin."""

@@ -84,19 +84,24 @@ def parse_conditions(raw: Any, limits: ConditionLimits, where: str = "conditions
     return tuple(sorted(conditions, key=lambda condition: condition.canonical))
 
 
-def stored_condition(raw: Any, limits: ConditionLimits) -> Condition:
+def stored_condition(raw: Any, limits: ConditionLimits, known: dict[bytes, Condition]) -> Condition:
     """A triple as Postgres has it, which `parse_conditions` normalised before: not checked again, five times as fast.
 
-    Rows that somebody changed by hand go the long way.  Raises InvalidFields.
+    `known` has those made before by `canonical`: each is made once, however many lessons have it.  Rows that somebody changed
+    by hand go the long way.  Raises InvalidFields.
     """
     try:
         path, operator, value = raw["field"], raw["operator"], raw["value"]
         if len(raw) == 3 and isinstance(path, str) and operator in OPERATORS and value is not None:
             canonical = orjson.dumps([path, operator, value], option=orjson.OPT_SORT_KEYS)
-            return Condition(path, operator, value, canonical, _target(operator, value, limits))
+            made = known.get(canonical)
+            if made is None:
+                made = known[canonical] = Condition(path, operator, value, canonical, _target(operator, value, limits))
+            return made
     except (KeyError, TypeError, Incomparable):
         pass
-    return parse_conditions([raw], limits)[0]
+    condition = parse_conditions([raw], limits)[0]
+    return known.setdefault(condition.canonical, condition)
 
 
 def condition_hash(conditions: Iterable[Condition], *, tenant: str, user_id: str, task_type: str | None) -> bytes:

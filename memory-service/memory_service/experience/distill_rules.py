@@ -12,6 +12,8 @@ from pydantic import Field, ValidationError
 
 from memory_service.errors import SetupRefused
 from memory_service.experience.review_rules import ReviewRules
+from memory_service.experience.word_breaks import WordBreaks, is_chinese
+from memory_service.secrets import Secrets, load_secrets
 from memory_service.settings import Section
 from memory_service.terms import Vocabulary, query_terms
 
@@ -34,7 +36,8 @@ class DistillLimits(Section):
     decisive_steps_long: int = Field(gt=0)
     decisive_long_steps: int = Field(gt=0)
     goal_terms: int = Field(gt=0, le=8)
-    feedback_goal_terms: int = Field(gt=0, le=8)
+    feedback_goal_words: int = Field(gt=0, le=20)
+    feedback_said_words: int = Field(ge=0, le=20)
     goal_terms_state_max: int = Field(gt=0)
     prose_words: int = Field(gt=0)
     value_chars_max: int = Field(gt=0)
@@ -69,17 +72,32 @@ class MessageStarts(Section):
     request: tuple[str, ...]
 
 
+class FeedbackWords(Section):
+    """By which a sentence of feedback is read; see distill/told.py."""
+
+    judging: frozenset[str]
+    beside_verdict: frozenset[str]
+    judging_zh: frozenset[str]
+    verdict_phrases_zh: tuple[str, ...]
+    instructing: frozenset[str]
+    before_instruction: frozenset[str]
+    instructing_zh: tuple[str, ...]
+    doubt: frozenset[str]
+    doubt_zh: tuple[str, ...]
+    wanted_after_not: frozenset[str]
+    wanted_after_not_zh: tuple[str, ...]
+    conditional_zh: tuple[str, ...]
+
+
 class _Goal(Section):
     generic: tuple[str, ...]
+    doing: tuple[str, ...]
+    breaks_zh: tuple[str, ...]
+    whole_zh: tuple[str, ...]
 
 
 class _Advice(Section):
     empty: tuple[str, ...]
-
-
-class _Secrets(Section):
-    argument_names: frozenset[str]
-    patterns: tuple[str, ...]
 
 
 class _ErrorClass(Section):
@@ -95,7 +113,7 @@ class _File(Section):
     tools: ToolKinds
     messages: MessageStarts
     goal: _Goal
-    secrets: _Secrets
+    feedback: FeedbackWords
     advice: _Advice
     error_class: tuple[_ErrorClass, ...] = Field(min_length=1)
 
@@ -117,8 +135,10 @@ class DistillRules:
     tools: ToolKinds
     messages: MessageStarts
     generic_goal_terms: frozenset[str]
-    secret_names: frozenset[str]
-    secret_patterns: tuple[re.Pattern[str], ...]
+    doing_terms: frozenset[str]  # what any task does and when: telling nothing of what it is about
+    word_breaks: WordBreaks
+    feedback: FeedbackWords
+    secrets: Secrets
     empty_advice: tuple[str, ...]
     error_classes: tuple[ErrorClass, ...]
     review: ReviewRules
@@ -138,7 +158,7 @@ class DistillRules:
 
 
 def load_distill_rules(path: Path, review: ReviewRules, vocabulary: Vocabulary) -> DistillRules:
-    """Read config/distill.toml.  Raises SetupRefused naming the file and the entry that is wrong."""
+    """Read config/distill.toml and, beside it, secrets.toml.  Raises SetupRefused naming the file and the entry that is wrong."""
     try:
         file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as problem:
@@ -162,14 +182,20 @@ def load_distill_rules(path: Path, review: ReviewRules, vocabulary: Vocabulary) 
         decisive=file.decisive,
         tools=file.tools,
         messages=file.messages,
-        generic_goal_terms=frozenset(term for word in file.goal.generic for term in query_terms(word, vocabulary)),
-        secret_names=file.secrets.argument_names,
-        secret_patterns=tuple(_compiled(path, "secrets.patterns", pattern) for pattern in file.secrets.patterns),
+        generic_goal_terms=_stems(file.goal.generic, vocabulary),
+        doing_terms=_stems(file.goal.doing, vocabulary),
+        word_breaks=WordBreaks((*file.goal.breaks_zh, *filter(is_chinese, file.goal.doing)), file.goal.whole_zh),
+        feedback=file.feedback,
+        secrets=load_secrets(path.with_name("secrets.toml")),
         empty_advice=file.advice.empty,
         error_classes=classes,
         review=review,
         vocabulary=vocabulary,
     )
+
+
+def _stems(listed: tuple[str, ...], vocabulary: Vocabulary) -> frozenset[str]:
+    return frozenset(term for word in listed for term in query_terms(word, vocabulary))
 
 
 def _compiled(path: Path, entry: str, pattern: str, flags: int = 0) -> re.Pattern[str]:

@@ -5,15 +5,22 @@ relevance by meaning when that is more; semantic = relevance.  What the state co
 little confidence.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
 
-from memory_service.domain import SHARED_USER, Json
+from memory_service.domain import SHARED_USER, Experience, Json
 from memory_service.experience import scenario
+from memory_service.experience.confidence import effective
+from memory_service.experience.confidence_settings import ConfidenceSettings
 from memory_service.experience.drafts import Advised, ExperienceQuery, QueryAnswer
-from memory_service.recall.context import ContextRequest, FindLessons, LessonsFound
+from memory_service.experience.succession import confidence_of
+from memory_service.recall.context import ContextRequest, FindLearned, FindLessons, LessonsFound
 from memory_service.recall.injection import InjectionNumbers, Lesson
 from memory_service.recall.scripts import is_chinese
 from memory_service.shapes import to_json
+from memory_service.stores.postgres import experiences
+from memory_service.stores.postgres.pool import Postgres
 
 WORDS = {**scenario.WORDS, "known": "is known", "not_known": "is not known"}
 CHINESE_WORDS = {
@@ -21,6 +28,7 @@ CHINESE_WORDS = {
     "contains": "包含", "not_contains": "不包含", "starts_with": "开头为", "matches": "匹配",
     "known": "已知", "not_known": "未知",
 }  # fmt: skip
+TIE = 1e-6  # of relevance: of lessons that one memory brought, the surer comes first
 AskLessons = Callable[[ExperienceQuery], Awaitable[QueryAnswer]]
 
 
@@ -33,6 +41,32 @@ def lessons_for_context(ask: AskLessons, numbers: InjectionNumbers) -> FindLesso
         chinese = is_chinese(request.query)
         lessons = [_lesson(one, chinese=chinese) for one in fitting[: numbers.experiences_max]]
         return LessonsFound(lessons, answer.degraded)
+
+    return find
+
+
+def lessons_learned(postgres: Postgres, numbers: InjectionNumbers, confidence: ConfidenceSettings) -> FindLearned:
+    """The function that Contexts asks for lessons that came of memories.
+
+    A run like the one that begins taught them.  Whether they hold is seen before a call; until then they are possibly relevant,
+    as much as the memory is.  What another type of task taught is left out.
+    """
+
+    async def find(request: ContextRequest, memories: Mapping[UUID, float]) -> Sequence[Lesson]:
+        users, tenant = _query(request, numbers).user_ids, request.chosen.tenant
+        rows = await postgres.read(
+            lambda c: experiences.learned_from(c, tenant, users, list(memories), numbers.experience_candidates)
+        )
+        chinese, found = is_chinese(request.query), []
+        for row in rows:
+            held = confidence_of(row)
+            now = effective(held.value, held.ledger, request.chosen.now, confidence)
+            if now < numbers.experience_confidence_min or row.task_type not in (None, request.task_type):
+                continue
+            score = max(memories.get(one, 0.0) for one in row.source_memory_ids)
+            found.append(replace(_told(row, now, score, chinese=chinese), possibly=True))
+        found.sort(key=lambda one: (-one.confidence, -one.id.int))
+        return [replace(one, score=one.score - place * TIE) for place, one in enumerate(found)]
 
     return find
 
@@ -66,15 +100,18 @@ def _query(request: ContextRequest, numbers: InjectionNumbers) -> ExperienceQuer
 
 
 def _lesson(found: Advised, *, chinese: bool) -> Lesson:
-    experience = found.experience
+    return _told(found.experience, found.confidence, match_quality(found), chinese=chinese)
+
+
+def _told(experience: Experience, confidence: float, score: float, *, chinese: bool) -> Lesson:
     return Lesson(
         id=experience.id,
         when=_when(experience.conditions, chinese=chinese),
         action=experience.action,
         avoid=experience.avoid,
         rationale=experience.rationale,
-        confidence=found.confidence,
-        score=match_quality(found),
+        confidence=confidence,
+        score=score,
     )
 
 

@@ -8,6 +8,7 @@ State vocabulary (fields a distilled condition can name):
 - `tool`                the tool about to be called
 - `arguments.PATH`      its arguments as given, nested by dots; lists are whole
 - `task_type`           as the task was started
+- `goal`                the goal as one line (`matches`)
 - `goal_terms`          list: the goal's distinctive words as stems, ids and numbers left out (`contains`)
 - `last_error`          text of this task's newest failed call, "" when the last call of that tool worked since
 - `last_error_class`    its class from config/distill.toml (`rate_limit`, `not_found` …), "other", or "none"
@@ -28,12 +29,15 @@ from memory_service.experience.conditions import Operator
 from memory_service.experience.distill_rules import NO_ERROR, DistillRules
 from memory_service.experience.quoting import safe_text
 from memory_service.experience.trajectory import Step, argument_text
+from memory_service.experience.word_breaks import is_chinese
 from memory_service.terms import query_terms
 
 Origin = Literal["success", "failure", "detour", "feedback"]
 
 _IDENTIFIER = re.compile(r"\S*[\d_@/\\]\S*")  # user names, dates, paths, amounts: of this run only
 _TERM_CHARS_MIN = 2
+_PLURAL_CHARS_MIN = 4
+_LETTERS = re.compile(r"(?:(?![\u3400-\u9fff])[^\W\d_])+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +121,47 @@ def goal_terms(goal: str, rules: DistillRules) -> list[str]:
     plain = " ".join(word for word in safe_text(goal, rules, len(goal)).split() if not _IDENTIFIER.fullmatch(word))
     found = query_terms(plain, rules.vocabulary)
     known = [term for term in found if len(term) >= _TERM_CHARS_MIN and not _IDENTIFIER.fullmatch(term)]
+    inside = rules.word_breaks.pairs(plain)
+    known = [term for term in known if not is_chinese(term) or term in inside] or known
     terms = [term for term in known if term not in rules.generic_goal_terms] or known
     counts = Counter(stem for word in plain.split() for stem in query_terms(word, rules.vocabulary))
     return sorted(terms, key=lambda term: -counts[term])[: rules.limits.goal_terms_state_max]
+
+
+def condition_terms(goal: str, rules: DistillRules, terms_max: int) -> list[str]:
+    """Those of `goal_terms` that a condition may name: of Chinese the likeliest words, not every pair of characters."""
+    likely = set(rules.word_breaks.words(goal))
+    terms = goal_terms(goal, rules)
+    return ([term for term in terms if not is_chinese(term) or term in likely] or terms)[:terms_max]
+
+
+def telling_words(text: str, rules: DistillRules, words_max: int) -> list[str]:
+    """Words as written (Latin in lower case) that tell what a text is about, in order: no verbs of any task, no times, no ids."""
+    plain = " ".join(word for word in safe_text(text, rules, len(text)).split() if not _IDENTIFIER.fullmatch(word))
+    dull = rules.generic_goal_terms | rules.doing_terms
+    found = []
+    for word in _LETTERS.findall(plain.casefold()):
+        terms = query_terms(word, rules.vocabulary)
+        telling = len(word) > _TERM_CHARS_MIN and word not in rules.vocabulary.stop_words
+        if telling and terms and dull.isdisjoint(terms):
+            found.append(word)
+    found += [word for word in rules.word_breaks.words(plain) if word not in dull]
+    return list(dict.fromkeys(found))[:words_max]
+
+
+def any_word_pattern(found: Sequence[str]) -> str:
+    """RE2 pattern that a text with any of these words matches, in singular or plural; "" without words."""
+    spaced = sorted({_singular(word) for word in found if word.isascii()})
+    glued = sorted({re.escape(word) for word in found if not word.isascii()})
+    parts = [rf"\b(?:{'|'.join(spaced)})\w{{0,3}}\b"] if spaced else []
+    return f"(?i){'|'.join((*parts, *glued))}" if found else ""
+
+
+def _singular(word: str) -> str:
+    if word.endswith("ies") and len(word) > _PLURAL_CHARS_MIN:
+        return rf"{re.escape(word[:-3])}(?:y|ies)"
+    plural = word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > _PLURAL_CHARS_MIN
+    return re.escape(word[:-1] if plural else word)
 
 
 def state_of(
@@ -140,6 +182,7 @@ def state_of(
     state: dict[str, Any] = {
         "tool": tool,
         "arguments": dict(arguments),
+        "goal": safe_text(goal, rules, rules.review.limits.text_chars_max),
         "goal_terms": goal_terms(goal, rules),
         "last_error": safe_text(error, rules, rules.limits.last_error_chars_max),
         "last_error_class": rules.error_class(error) if failed and not cured else NO_ERROR,

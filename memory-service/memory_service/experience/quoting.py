@@ -7,8 +7,10 @@ decide what is quoted.
 import re
 
 from memory_service.experience.distill_rules import DistillRules
+from memory_service.secrets import MASK
 
-MASK = "[masked]"
+__all__ = ["MASK", "cut", "is_secret_name", "masked", "safe_text"]
+
 # Control and format characters (bidi overrides and zero-width among them), except the white space folded below.
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
@@ -18,17 +20,8 @@ _HEADING = re.compile(r"(?:^|(?<=\s))(?:#{2,}|={3,}|-{3,}|\*{3,})(?=\s|$|\w)")
 
 
 def masked(text: str, rules: DistillRules) -> str:
-    """The text with every secret replaced by a mask; of a pattern with a group only the group."""
-
-    def mask(found: re.Match[str]) -> str:
-        if not found.lastindex:
-            return MASK
-        start, end = (found.start(found.lastindex) - found.start(), found.end(found.lastindex) - found.start())
-        return f"{found.group()[:start]}{MASK}{found.group()[end:]}"
-
-    for pattern in rules.secret_patterns:
-        text = pattern.sub(mask, text)
-    return text
+    """The text of a run with every secret replaced by a mask."""
+    return rules.secrets.masked_run(text)
 
 
 def safe_text(text: str, rules: DistillRules, chars_max: int) -> str:
@@ -48,8 +41,4 @@ def cut(text: str, chars_max: int) -> str:
 
 
 def is_secret_name(name: str, rules: DistillRules) -> bool:
-    folded = name.rpartition(".")[2].casefold().replace("-", "_")
-    return any(
-        folded == secret or folded.endswith(f"_{secret}") or secret in folded.split("_")
-        for secret in rules.secret_names
-    )
+    return rules.secrets.names_one(name)

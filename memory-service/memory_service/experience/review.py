@@ -1,8 +1,9 @@
 """Did this run take more effort than it should have, and is it worth distilling?
 
 A pure score over what was done: size against the baseline of the task type, what was asked for and never tried, repeats,
-failures and retries.  The outcome does not enter the score (a failure is always worth it, and so is feedback), so that a
-"success" that was none still shows.  It must not look for lessons; `distill` does.
+failures and retries.  The outcome does not enter the score, so that a "success" that was none still shows; a failure is always
+worth it, and so are feedback and a call that failed on the way, for how it was cured is what a run teaches.  It must not look
+for lessons; `distill` does.
 
 score = 1 / (1 + exp(-slope × Σ weight × signal)), our own formula; its weights were set once on public runs, by hand and
 nearly equal, because 30 positive runs can't carry a fit.
@@ -53,7 +54,7 @@ def review_trajectory(trajectory: Trajectory, baseline: Baseline, rules: ReviewR
     failed = sum(step.failed for step in trajectory.steps)
     retries = _retries(trajectory.steps)
     score = _score(effort, baseline.effort, near, retries, failed, rules.score)
-    forced = trajectory.outcome != "success" or bool((trajectory.feedback or "").strip())
+    forced = trajectory.outcome != "success" or failed > 0 or bool((trajectory.feedback or "").strip())
     counted = Review(
         steps=len(trajectory.steps),
         tool_calls=int(effort.tool_calls),
@@ -156,6 +157,22 @@ def _score(effort: Effort, usual: Effort, near: int, retries: int, failed: int, 
     return 1 / (1 + math.exp(-numbers.slope * total))
 
 
+def _stretches(untouched: Sequence[str], goal: str) -> list[str]:
+    """For a reader: Chinese pairs that overlap in the goal are told as the stretch they stand in."""
+    told: list[str] = []
+    for word in untouched:
+        longer = told[-1] + word[1:] if told and is_chinese(word) and told[-1][-1] == word[0] else ""
+        if longer and longer in goal:
+            told[-1] = longer
+        else:
+            told.append(word)
+    return told
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
 def _with_reasons(review: Review, trajectory: Trajectory, rules: ReviewRules) -> Review:
     return replace(review, reasons=tuple(_reasons(review, trajectory, rules)))
 
@@ -185,12 +202,12 @@ def _reasons(review: Review, trajectory: Trajectory, rules: ReviewRules) -> list
     )
     say(
         review.steps > usual.steps,
-        f"{review.steps} steps; {usual.steps:g} are usual.",
+        f"{_counted(review.steps, 'step')}; {usual.steps:g} are usual.",
         f"共 {review.steps} 步，通常 {usual.steps:g} 步。",
     )
     say(
         review.tool_calls > usual.tool_calls,
-        f"{review.tool_calls} tool calls; {usual.tool_calls:g} are usual.",
+        f"{_counted(review.tool_calls, 'tool call')}; {usual.tool_calls:g} are usual.",
         f"工具调用 {review.tool_calls} 次，通常 {usual.tool_calls:g} 次。",
     )
     if (
@@ -202,7 +219,7 @@ def _reasons(review: Review, trajectory: Trajectory, rules: ReviewRules) -> list
         say(True, f"It took {mine:.1f} s; {median:.1f} s are usual.", f"耗时 {mine:.1f} 秒，通常 {median:.1f} 秒。")
     say(review.effort.argument_chars > usual.argument_chars, "It wrote more than usual.", "写入的内容比通常多。")
     more_untouched = review.effort.untouched_goal_terms > usual.untouched_goal_terms
-    named = ", ".join(review.untouched[: rules.limits.named_terms_max])
+    named = ", ".join(_stretches(review.untouched, trajectory.goal)[: rules.limits.named_terms_max])
     say(
         more_untouched,
         f"More of the goal than usual reached no call: {named}.",

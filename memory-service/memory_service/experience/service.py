@@ -6,8 +6,8 @@ evaluating conditions are pure modules beside this one; long work happens in a t
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, replace
-from datetime import datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -36,13 +36,21 @@ from memory_service.experience.semantic import SemanticLessons
 from memory_service.experience.store import LessonRules
 from memory_service.experience.succession import Changed, confidence_of
 from memory_service.experience.trajectory import Trajectory, analysed
-from memory_service.stores.postgres import efforts, experience_index, experiences
+from memory_service.stores.postgres import efforts, experience_index, experiences, retrievals
 from memory_service.stores.postgres.experiences import ExperienceFilter
 from memory_service.stores.postgres.pool import Connection, Postgres
 
 T = TypeVar("T")
 # Commits something of the caller's (the idempotent answer) together with the write.
 Record = Callable[[Connection, Any], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class UsedFrom:
+    """Where a judged lesson came from: the log of retrievals, once `flush` has written what this process holds of it."""
+
+    flush: Callable[[], Awaitable[None]]
+    days_max: float
 
 
 class Experiences:
@@ -57,6 +65,7 @@ class Experiences:
         distilling: DistillRules,
         clock: Clock,
         nudge: Callable[[], None],
+        used: UsedFrom,
         model: ModelDistiller | None = None,
     ) -> None:
         self._postgres = postgres
@@ -66,6 +75,7 @@ class Experiences:
         self._distilling = distilling
         self._clock = clock
         self._nudge = nudge
+        self._used = used
         self._model = model
 
     @property
@@ -155,10 +165,13 @@ class Experiences:
                 cause = "feedback_success" if succeeded else "feedback_failure"
                 shown = None if common else task_id  # a task of one user is no business of the others
                 await store.put(connection, caller, Changed(before, after, cause), seq, self._rules, shown)
+                since = self._clock() - timedelta(days=self._used.days_max)
+                await retrievals.note_lesson_used(connection, caller.tenant, speaker, before.id, since)
                 told = Judged(after)
             await record(connection, told)
             return told
 
+        await self._used.flush()
         return await self._written(work)
 
     async def patch(

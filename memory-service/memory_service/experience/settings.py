@@ -18,8 +18,10 @@ class ExperienceNumbers(Section):
     load_wait_s: float
     load_slice_rows: int
     load_inline_rows: int
+    load_freeze_rows: int
     gone_rows_max: int
     unloaded_fields_max: int
+    unloaded_fields_at_once: int
     unloaded_lessons_max: int
     unloaded_rows_max: int
     unloaded_deadline_s: float

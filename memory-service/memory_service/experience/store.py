@@ -85,13 +85,12 @@ async def put(
     after = change.after
     store = experiences.insert if change.before is None else experiences.save
     await store(connection, after, lesson_terms(after, rules.vocabulary), seq)
-    actor = f"key:{caller.key_id}" if caller.key_id else "local"
     await experiences.keep_version(
         connection,
         after,
         snapshot_of(after),
         differences(change.before, after),
-        actor=actor,
+        actor=caller.actor,
         cause=change.cause,
         task_id=task_id,
     )

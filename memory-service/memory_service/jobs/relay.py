@@ -2,33 +2,45 @@
 
 Level-triggered: an outbox row says only that X, a memory or an experience, changed.  The relay re-reads X, embeds it without holding a
 connection, writes or deletes its points, and removes the row only if X did not change meanwhile.  Any number of processes
-may run one.  Safe to kill at any line: the lease runs out and somebody does it again.
+may run one.  Safe to kill at any line: the lease runs out and somebody does it again.  A batch stays with the model and the
+collection that it began with, also when another model is switched to meanwhile; the outbox then takes nothing back from it.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from uuid import UUID
 
 import numpy as np
 
-from memory_service.domain import Experience, Memory
+from memory_service.domain import Experience, Json, Memory
 from memory_service.errors import EmbedderUnavailable, SetupRefused, StoreUnavailable
 from memory_service.experience.indexing import lesson_passage
 from memory_service.metrics import RELAY_APPLIED, RELAY_FAILED, STORE_ERRORS
 from memory_service.models.ports import Embedder, Vector
+from memory_service.models.switching import pinned
 from memory_service.settings import Relay as RelayNumbers
-from memory_service.stores.postgres import experiences, memories, outbox
-from memory_service.stores.postgres.outbox import OutboxRow
+from memory_service.stores.postgres import embedding_collections, experiences, memories, outbox
+from memory_service.stores.postgres.embedding_collections import EmbeddingCollection
+from memory_service.stores.postgres.outbox import OutboxRow, Queue, Worked
 from memory_service.stores.postgres.pool import Postgres
-from memory_service.stores.qdrant import VectorIndex, points_of, points_of_experience
+from memory_service.stores.qdrant import VectorIndex, mismatch, points_of, points_of_experience
 from memory_service.vocabulary import Vocabulary
 from memory_service.write.indexing import passage
 
 log = logging.getLogger(__name__)
 # (tenant, user_id, memory_id): remove what working memory copied from an erased memory.
 EraseCopies = Callable[[str, str, str], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """One model, its collection, and the outbox of that."""
+
+    embedder: Embedder
+    index: VectorIndex
+    worked: Worked
 
 
 @dataclass(slots=True)
@@ -55,13 +67,18 @@ class Relay:
         vocabulary: Vocabulary,
         numbers: RelayNumbers,
         erase_copies: EraseCopies,
+        config: Json | None = None,
+        queue: Queue = "index_outbox",
     ) -> None:
+        """`config`: how the model was opened, to be remembered when this deployment starts for the first time."""
         self._postgres = postgres
         self._index = index
         self._embedder = embedder
         self._vocabulary = vocabulary
-        self._numbers = numbers
+        self._numbers = self.numbers = numbers
         self._erase_copies = erase_copies
+        self._config = config or {}
+        self._queue: Queue = queue
         self.state = RelayState()
 
     def nudge(self) -> None:
@@ -96,24 +113,54 @@ class Relay:
         """One batch; True when there may be more at once.  Raises StoreUnavailable, SetupRefused."""
         if not self.state.ready:
             await self.prepare()
+        space = self._space()
         rows = await self._postgres.transaction(
-            lambda c: outbox.claim(c, self._numbers.batch_rows_max, self._numbers.lease_s)
+            lambda c: outbox.claim(c, space.worked, self._numbers.batch_rows_max, self._numbers.lease_s)
         )
         self.state.claimed = len(rows)
         if rows:
-            await self._apply(rows)
+            await self._apply(space, rows)
         return len(rows) == self._numbers.batch_rows_max
 
     async def apply_now(self, memory_id: UUID) -> None:
         """Somebody waits for this one: apply it past the queue, unless it is being applied already."""
-        rows = await self._postgres.transaction(lambda c: outbox.claim_one(c, memory_id, self._numbers.lease_s))
+        space = self._space()
+        rows = await self._postgres.transaction(
+            lambda c: outbox.claim_one(c, space.worked, memory_id, self._numbers.lease_s)
+        )
         if rows:
-            await self._apply(rows)
+            await self._apply(space, rows)
+
+    def _space(self) -> _Space:
+        embedder = pinned(self._embedder)
+        index = self._index.of(embedder.fingerprint)
+        return _Space(embedder, index, Worked(index.collection, self._queue))
 
     async def prepare(self) -> None:
-        """The collection exists and is of the configured model.  A new one is filled from Postgres."""
-        if await self._index.ensure():
+        """The collection exists and is of the model in use.  A new one is filled from Postgres.
+
+        That it has yet to be filled is committed before it is made.  Raises FingerprintMismatch, StoreUnavailable.
+        """
+        index = self._space().index
+        try:
+            active = (await self._postgres.read(embedding_collections.read)).active
+        except StoreUnavailable:
+            await index.missing()  # a wrong model must be refused all the same
+            raise
+        if active is not None and active.collection != index.collection:
+            raise mismatch(active.collection, active.fingerprint, index.fingerprint)
+        await index.missing(known_active=active is not None)
+        there = await index.exists()
+        if active is None:
+            made = asdict(index.fingerprint)
+            new = EmbeddingCollection(index.collection, "active", self._config, made, enqueued=there, served=True)
+            await self._postgres.transaction(lambda c: embedding_collections.register(c, new))
+        elif not there:
+            await self._postgres.transaction(lambda c: embedding_collections.set_enqueued(c, index.collection, False))
+        created = await index.ensure(known_active=active is not None)
+        if created or not there or (active is not None and not active.enqueued):
             await self.enqueue_all()
+            await self._postgres.transaction(lambda c: embedding_collections.set_enqueued(c, index.collection, True))
         self.state.ready, self.state.refused = True, None
 
     async def enqueue_all(self) -> int:
@@ -121,7 +168,7 @@ class Relay:
         after, total = None, 0
         while True:
             after, count = await self._postgres.transaction(
-                lambda c, start=after: outbox.enqueue_page(c, start, 10_000)  # type: ignore[misc]
+                lambda c, start=after: outbox.enqueue_page(c, self._queue, start, 10_000)  # type: ignore[misc]
             )
             total += count
             if count == 0:
@@ -139,33 +186,36 @@ class Relay:
         except TimeoutError:
             pass
 
-    async def _apply(self, rows: Sequence[OutboxRow]) -> None:
+    async def _apply(self, space: _Space, rows: Sequence[OutboxRow]) -> None:
         """Apply a batch; when it fails for its contents, each row alone, so that one bad row holds up no other."""
         try:
-            await self._apply_batch(rows)
+            await self._apply_batch(space, rows)
         except (StoreUnavailable, EmbedderUnavailable) as error:
-            await self._put_back(rows, error)
+            await self._put_back(space, rows, error)
         except Exception as error:
             if len(rows) > 1:
                 for row in rows:
-                    await self._apply([row])
+                    await self._apply(space, [row])
             else:
-                await self._give_up_or_retry(rows[0], error)
+                await self._give_up_or_retry(space, rows[0], error)
 
-    async def _apply_batch(self, rows: Sequence[OutboxRow]) -> None:
+    async def _apply_batch(self, space: _Space, rows: Sequence[OutboxRow]) -> None:
         """Make the points of these memories match the rows as they are now."""
         found = await self._read([r.memory_id for r in rows])
         present = {m.id: m for m in found}
         gone = [r.memory_id for r in rows if r.memory_id not in present]
         swept = {r.memory_id for r in rows if r.sweep}
         changed = [m.id for m in found if m.version > 1 or m.id in swept]
-        keep = await self._upsert(found)
+        keep = await self._upsert(space, found)
         if gone or changed:
-            await self._index.delete_chunks([*gone, *changed], keep)
+            await space.index.delete_chunks([*gone, *changed], keep)
         for row in rows:
             if row.user_id is not None and row.memory_id not in present:
                 await self._erase_copies(row.tenant, row.user_id, str(row.memory_id))
-        done = await self._postgres.transaction(lambda c: outbox.complete(c, rows))
+        done = await self._postgres.transaction(lambda c: outbox.complete(c, space.worked, rows))
+        left = [row for row in rows if row.memory_id not in set(done)]
+        if left:
+            await self._postgres.transaction(lambda c: outbox.give_back(c, space.worked, left))
         self.state.applied += len(done)
         RELAY_APPLIED.inc(len(done))
 
@@ -178,14 +228,14 @@ class Relay:
             found += await self._postgres.read(lambda c: experiences.get_any_tenant(c, rest))
         return found
 
-    async def _upsert(self, found: Sequence[Memory | Experience]) -> list[str]:
+    async def _upsert(self, space: _Space, found: Sequence[Memory | Experience]) -> list[str]:
         """Embed and write the points; their ids."""
         long = sum(len(one.content) for one in found if isinstance(one, Memory)) > self._numbers.inline_chars_max
-        pieces = await asyncio.to_thread(self._cut, found) if long else self._cut(found)
+        pieces = await asyncio.to_thread(self._cut, space.embedder, found) if long else self._cut(space.embedder, found)
         texts = [text for _, chunks in pieces for text in chunks]
         if not texts:
             return []
-        vectors = await self._embed(texts)
+        vectors = await self._embed(space.embedder, texts)
         points, start = [], 0
         for one, chunks in pieces:
             rows = vectors[start : start + len(chunks)]
@@ -193,10 +243,10 @@ class Relay:
             start += len(chunks)
         size = self._numbers.upsert_points_max
         for i in range(0, len(points), size):
-            await self._index.upsert(points[i : i + size])
+            await space.index.upsert(points[i : i + size])
         return [point["id"] for point in points]
 
-    async def _embed(self, texts: Sequence[str]) -> Vector:
+    async def _embed(self, embedder: Embedder, texts: Sequence[str]) -> Vector:
         """In slices, so that what a writer waits for gets its turn in between: a long text has hundreds of chunks."""
         slices: list[list[str]] = [[]]
         size = 0
@@ -206,22 +256,26 @@ class Relay:
                 size = 0
             slices[-1].append(text)
             size += len(text)
-        return np.concatenate([await self._embedder.embed_passages(part) for part in slices])
+        return np.concatenate([await embedder.embed_passages(part) for part in slices])
 
-    def _cut(self, found: Sequence[Memory | Experience]) -> list[tuple[Memory | Experience, list[str]]]:
+    def _cut(
+        self, embedder: Embedder, found: Sequence[Memory | Experience]
+    ) -> list[tuple[Memory | Experience, list[str]]]:
         """The chunks of each one's text.  Takes up to a second for a long text, which then happens in a thread."""
         words = self._vocabulary
         texts = [passage(one, words) if isinstance(one, Memory) else lesson_passage(one, words) for one in found]
-        return [(one, self._embedder.chunks(text)) for one, text in zip(found, texts, strict=True)]
+        return [(one, embedder.chunks(text)) for one, text in zip(found, texts, strict=True)]
 
-    async def _put_back(self, rows: Sequence[OutboxRow], error: StoreUnavailable | EmbedderUnavailable) -> None:
+    async def _put_back(
+        self, space: _Space, rows: Sequence[OutboxRow], error: StoreUnavailable | EmbedderUnavailable
+    ) -> None:
         STORE_ERRORS.labels(error.store if isinstance(error, StoreUnavailable) else "embedder").inc()
         self.state.last_error = str(error)
         if isinstance(error, StoreUnavailable) and error.store == "qdrant":
             self.state.ready = False  # it may come back empty: look at the collection again
-        await self._postgres.transaction(lambda c: outbox.put_back(c, rows, self._numbers.backoff_s))
+        await self._postgres.transaction(lambda c: outbox.put_back(c, space.worked, rows, self._numbers.backoff_s))
 
-    async def _give_up_or_retry(self, row: OutboxRow, error: Exception) -> None:
+    async def _give_up_or_retry(self, space: _Space, row: OutboxRow, error: Exception) -> None:
         dead = row.attempts >= self._numbers.attempts_max
         delay = min(self._numbers.backoff_s * 2 ** (row.attempts - 1), self._numbers.backoff_s_max)
         text = f"{type(error).__name__}: {error}"
@@ -233,4 +287,4 @@ class Relay:
             text,
         )
         RELAY_FAILED.labels("dead" if dead else "retry").inc()
-        await self._postgres.transaction(lambda c: outbox.retry_later(c, row, delay, text, dead=dead))
+        await self._postgres.transaction(lambda c: outbox.retry_later(c, space.worked, row, delay, text, dead=dead))

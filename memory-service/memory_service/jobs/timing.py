@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-FORM = re.compile(rf"hourly :(?P<m>[0-5]\d)|(?:daily|weekly (?P<day>{'|'.join(DAYS)})) (?P<at>(?:[01]\d|2[0-3]):[0-5]\d)")
+FORM = re.compile(
+    rf"hourly :(?P<m>[0-5]\d)|(?:daily|weekly (?P<day>{'|'.join(DAYS)})) (?P<at>(?:[01]\d|2[0-3]):[0-5]\d)"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,10 @@ def archived(memory: Memory, now: datetime) -> Memory:
 
 
 def restored(memory: Memory, now: datetime, heat: Heat) -> Memory:
-    """Back into every search, as warm as a new one.  Raises Conflict for one that another memory replaced."""
+    """Back into every search, as warm as a new one, from cold storage or out of a summary.
+
+    Raises Conflict for one that is no longer believed because another memory replaced it.
+    """
     if memory.state == "superseded":
         raise Conflict(
             "the memory is no longer believed since another one replaced it; change that one, or write it anew"

@@ -30,6 +30,7 @@ class CompressNumbers(Section):
     span_days_max: float = Field(gt=0)
     closeness_min: float = Field(ge=0, le=1)
     closeness_min_same_tool: float = Field(ge=0, le=1)
+    words_shared_min: float = Field(ge=0, le=1)
     compared_max: int = Field(ge=10)
     candidates_max: int = Field(ge=1)
     groups_max: int = Field(ge=1)
@@ -60,8 +61,8 @@ class CompressNumbers(Section):
 
     def _rules(self, size_min: int, *, same_outcome: bool) -> GroupRules:
         return GroupRules(
-            self.closeness_min, self.closeness_min_same_tool, size_min, self.group_max, self.span_days_max,
-            self.compared_max, same_outcome,
+            self.closeness_min, self.closeness_min_same_tool, self.words_shared_min, size_min, self.group_max,
+            self.span_days_max, self.compared_max, same_outcome,
         )  # fmt: skip
 
 
@@ -108,7 +109,12 @@ def load_text_patterns(path: Path) -> TextPatterns:
             _any(file.failed),
             _any(file.not_worked),
             tuple(
-                (unit.ms, re.compile(rf"(?<![\w.,])(\d[\d,]{{0,12}}(?:\.\d{{1,6}})?)\s?{unit.pattern}(?![A-Za-z])", re.IGNORECASE))
+                (
+                    unit.ms,
+                    re.compile(
+                        rf"(?<![\w.,])(\d[\d,]{{0,12}}(?:\.\d{{1,6}})?)\s?{unit.pattern}(?![A-Za-z])", re.IGNORECASE
+                    ),
+                )
                 for unit in file.duration_unit
             ),
         )

@@ -12,7 +12,7 @@ from memory_service.domain import Memory
 from memory_service.lifecycle.ageing import archived
 from memory_service.lifecycle.heat import heat_at
 from memory_service.lifecycle.report import JobItem, JobReport, JobRun
-from memory_service.settings import Heat
+from memory_service.settings import Heat, Section
 from memory_service.shapes import memory_json
 from memory_service.stores.postgres import changes, cooling, memories
 from memory_service.stores.postgres.pool import Connection, Postgres
@@ -22,13 +22,19 @@ ACTOR, CAUSE = "job:decay", "decay"
 SECONDS_A_DAY = 86_400
 
 
+class CoolingNumbers(Section):
+    """[cooling] of memory.toml."""
+
+    batch_rows: int
+
+
 class Cooling:
     """`run` archives what has cooled; batches of `batch_rows`, one transaction each."""
 
-    def __init__(self, postgres: Postgres, heat: Heat, batch_rows: int, nudge: Callable[[], None]) -> None:
+    def __init__(self, postgres: Postgres, heat: Heat, numbers: CoolingNumbers, nudge: Callable[[], None]) -> None:
         self._postgres = postgres
         self._heat = heat
-        self._batch_rows = batch_rows
+        self._batch_rows = numbers.batch_rows
         self._nudge = nudge
 
     async def run(self, run: JobRun) -> JobReport:

@@ -7,9 +7,10 @@ Kept answers, logs and runs past their keeping are removed.  Ids of erased memor
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from memory_service.lifecycle.families import Families
 from memory_service.lifecycle.report import JobItem, JobReport, JobRun
 from memory_service.settings import Section
-from memory_service.stores.postgres import changes, purging
+from memory_service.stores.postgres import purging
 from memory_service.stores.postgres.pool import Connection, Postgres
 
 
@@ -26,9 +27,10 @@ class Purge:
     """`run` removes in batches, one transaction each."""
 
     def __init__(
-        self, postgres: Postgres, numbers: PurgeNumbers, idempotency_hours: int, nudge: Callable[[], None]
+        self, postgres: Postgres, families: Families, numbers: PurgeNumbers, idempotency_hours: int, nudge: Callable[[], None]
     ) -> None:
         self._postgres = postgres
+        self._families = families
         self._numbers = numbers
         self._nudge = nudge
         self._keep = {
@@ -53,10 +55,11 @@ class Purge:
         async def work(connection: Connection) -> list[JobItem]:
             """Found under a lock, so one whose end was moved meanwhile stays."""
             found = await purging.expired(connection, run.tenant, run.now, self._numbers.batch_rows, lock=True)
-            await changes.erase(connection, run.tenant, [one for one, _, _ in found])
+            await self._families.erase(connection, run.tenant, [one for one, _, _ in found])
             return [JobItem(one, user, _why(end)) for one, user, end in found]
 
-        done, items = 0, []
+        done = 0
+        items: list[JobItem] = []
         while gone := await self._postgres.transaction(work):
             done += len(gone)
             items += gone[: run.items_max - len(items)]

@@ -16,7 +16,7 @@ from memory_service.settings import Section
 from memory_service.stores.postgres import indexed
 from memory_service.stores.postgres.pool import Postgres
 from memory_service.stores.qdrant import VectorIndex, point_id
-from memory_service.stores.qdrant_points import StoredPoint
+from memory_service.stores.qdrant_points import StoredPoint, StoredPoints
 
 
 class ReconcileNumbers(Section):
@@ -27,8 +27,10 @@ class ReconcileNumbers(Section):
 
 @dataclass(slots=True)
 class _Tally:
-    """What one run has found so far.  `seen`: judged already, so that nothing is told twice."""
+    """What one run has found so far.  `stored`: the collection that was in use when it began; `seen`: judged already, so that
+    nothing is told twice."""
 
+    stored: StoredPoints
     counts: Counter[str] = field(default_factory=Counter)
     items: list[JobItem] = field(default_factory=list)
     seen: set[UUID] = field(default_factory=set)
@@ -53,19 +55,21 @@ class Reconcile:
 
     async def tenants(self) -> list[str]:
         """Whose points there are: an older Postgres that was restored may not know them any more.  Raises StoreUnavailable."""
-        return [] if await self._index.missing() else await self._index.stored.tenants()
+        return await self._index.stored.tenants() if await self._index.exists() else []
 
     async def run(self, run: JobRun) -> JobReport:
         """Done: memories and lessons whose vectors are repaired.  Raises StoreUnavailable, FingerprintMismatch."""
-        tally = _Tally()
-        lost = await self._index.missing()
-        if lost and not run.dry_run:
+        tally = _Tally(self._index.stored)
+        lost = not await self._index.exists()
+        if not run.dry_run:
             await self._prepare()
         if not lost or not run.dry_run:
             await self._points(run, tally)
         await self._rows(run, tally, lost=lost)
         self._nudge()
-        counts = {name: tally.counts[name] for name in ("memories_and_lessons", "points", *REPAIRED, "waiting", "unreadable")}
+        counts = {
+            name: tally.counts[name] for name in ("memories_and_lessons", "points", *REPAIRED, "waiting", "unreadable")
+        }
         done = sum(tally.counts[name] for name in REPAIRED)
         if lost:
             counts["collection_lost"] = 1
@@ -76,7 +80,7 @@ class Reconcile:
         """From the index to Postgres: orphans and other versions."""
         offset: str | None = None
         while True:
-            points, offset = await self._index.stored.page(run.tenant, offset, self._page_rows)
+            points, offset = await tally.stored.page(run.tenant, offset, self._page_rows)
             tally.counts["points"] += len(points)
             tally.counts["unreadable"] += sum(point.memory_id is None for point in points)
             versions = {(p.memory_id, p.version) for p in points if p.memory_id is not None}
@@ -102,11 +106,11 @@ class Reconcile:
                 room = run.items_max - len(tally.items)
                 tally.items += [JobItem(r.id, r.user_id, "the collection is lost") for r in rows[:room]]
             else:
-                await self._look_closer(run, tally, await self._lacking([row.id for row in rows]))
+                await self._look_closer(run, tally, await self._lacking(tally.stored, [row.id for row in rows]))
 
-    async def _lacking(self, ids: Sequence[UUID]) -> set[UUID]:
+    async def _lacking(self, stored: StoredPoints, ids: Sequence[UUID]) -> set[UUID]:
         """Those whose first chunk, or a further one that the first one tells of, is not there."""
-        first = await self._index.stored.with_ids(ids)
+        first = await stored.with_ids(ids)
         others = {
             point_id(one, chunk): one
             for one in ids
@@ -116,7 +120,7 @@ class Reconcile:
         lacking, keys = {one for one in ids if str(one) not in first}, list(others)
         for start in range(0, len(keys), self._page_rows):
             page = keys[start : start + self._page_rows]
-            found = await self._index.stored.with_ids(page)
+            found = await stored.with_ids(page)
             lacking |= {others[key] for key in page if str(key) not in found}
         return lacking
 
@@ -127,7 +131,7 @@ class Reconcile:
             return
         tally.seen.update(ids)
         by_memory: dict[UUID, list[StoredPoint]] = {one: [] for one in ids}
-        for point in await self._index.stored.of(run.tenant, ids, self._page_rows):
+        for point in await tally.stored.of(run.tenant, ids, self._page_rows):
             if point.memory_id is not None:
                 by_memory.setdefault(point.memory_id, []).append(point)
         outbox = await self._postgres.read(lambda c: indexed.waiting(c, ids))

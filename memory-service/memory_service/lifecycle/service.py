@@ -14,6 +14,7 @@ from uuid import UUID
 from memory_service.domain import SHARED_USER, Caller, Clock, FeedbackOutcome, Json, Memory
 from memory_service.errors import Gone, InvalidFields, NotFound, StaleVersion
 from memory_service.lifecycle import ageing
+from memory_service.lifecycle.families import Families
 from memory_service.lifecycle.feedback_settings import FeedbackNumbers
 from memory_service.lifecycle.versions import HistoryPage, content_of, history_page
 from memory_service.settings import Heat, Tunables
@@ -53,6 +54,7 @@ class Lifecycle:
         clock: Clock,
         nudge: Callable[[], None],
         flush_log: Flush,
+        families: Families,
     ) -> None:
         self._postgres = postgres
         self._vocabulary = vocabulary
@@ -62,6 +64,7 @@ class Lifecycle:
         self._clock = clock
         self._nudge = nudge
         self._flush_log = flush_log
+        self._families = families
 
     async def history(self, caller: Caller, memory_id: UUID, below: int | None, limit: int) -> HistoryPage:
         """Versions newest first, the present one included; under `below` when it is given.  Raises NotFound."""
@@ -117,7 +120,7 @@ class Lifecycle:
         return await self._change(caller, memory_id, ageing.archived, "archive", expected_version, record)
 
     async def restore(self, caller: Caller, memory_id: UUID, expected_version: int | None, record: Record) -> Memory:
-        """Back from cold storage.  Raises NotFound, Gone when it was erased, StaleVersion, Conflict."""
+        """Back from cold storage, or out of its summary.  Raises NotFound, Gone when it was erased, StaleVersion, Conflict."""
 
         def decide(memory: Memory, now: datetime) -> Memory:
             return ageing.restored(memory, now, self._heat)
@@ -205,11 +208,15 @@ class Lifecycle:
         """One change of state.  A memory that is that way already is answered as it is."""
 
         async def work(connection: Connection) -> Memory:
+            if restoring:
+                await self._families.lock(connection, caller.tenant, [memory_id])
             memory = await self._locked(connection, caller, memory_id, expected_version, restoring=restoring)
             after = decide(memory, self._clock())
             if after.version > memory.version:
                 await self._keep(connection, caller, memory, after, cause)
                 await changes.save_state(connection, after)
+                if memory.state == "compressed":
+                    await self._families.leave(connection, memory)
                 after = replace(after, index_state="pending")
             await record(connection, after)
             return after

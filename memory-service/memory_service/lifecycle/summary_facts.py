@@ -48,7 +48,7 @@ def facts_of(sources: Sequence[Memory], numbers: CompressNumbers, patterns: Text
     """`sources` are of one kind, at least one, in any order."""
     ordered = sorted(sources, key=lambda m: (m.occurred_at, m.id))
     calls = [call for memory in ordered for call in memory.tool_calls]
-    ended = [call.get("status") == "success" for call in calls if call.get("status") in ("success", "error")]
+    ended = [end for call in calls if (end := patterns.ended(str(call.get("status")))) is not None]
     if not calls:
         ended = [end for memory in ordered if (end := _ended(memory, patterns)) is not None]
     semantic = ordered[0].kind == "semantic"
@@ -100,9 +100,7 @@ def _durations(ordered: Sequence[Memory], calls: Sequence[Json], patterns: TextP
     return Durations(len(known), sum(known) / len(known), min(known), max(known)) if known else None
 
 
-def _arguments(
-    calls: Sequence[Json], numbers: CompressNumbers
-) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...]:
+def _arguments(calls: Sequence[Json], numbers: CompressNumbers) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...]:
     """The most frequent values of each argument; those that most calls have first."""
     found: dict[str, Counter[str]] = {}
     for call in calls:

@@ -24,7 +24,12 @@ TAGS_MAX = 64  # the contract's bound on the tags of one memory
 
 def head_line(facts: Facts) -> str:
     """The sentence with the numbers: the summary's `summary`, and what a language model's text is checked against."""
-    parts = [_subject(facts), *_ended(facts), *_lasted(facts), date_range(facts.first, facts.last, chinese=facts.chinese)]
+    parts = [
+        _subject(facts),
+        *_ended(facts),
+        *_lasted(facts),
+        date_range(facts.first, facts.last, chinese=facts.chinese),
+    ]
     return ("，".join(parts) + "。") if facts.chinese else (", ".join(parts) + ".")
 
 
@@ -49,7 +54,14 @@ def rules_text(facts: Facts) -> str:
 
 
 def summary_memory(
-    sources: Sequence[Memory], facts: Facts, summary: str, content: str, by: str, now: datetime, heat: Heat, numbers: CompressNumbers
+    sources: Sequence[Memory],
+    facts: Facts,
+    summary: str,
+    content: str,
+    by: str,
+    now: datetime,
+    heat: Heat,
+    numbers: CompressNumbers,
 ) -> Memory:
     """A new active memory, as warm as one that is written now: it tells briefly what would else be forgotten.
 
@@ -96,8 +108,10 @@ def date_range(first: datetime, last: datetime, *, chinese: bool) -> str:
         return _day(first, chinese=chinese)
     if same_month:
         return f"{first.year}年{first.month}月" if chinese else f"{MONTHS[first.month - 1]} {first.year}"
-    return f"{_day(first, chinese=chinese)}至{_day(last, chinese=chinese)}" if chinese else (
-        f"{_day(first, chinese=False)} to {_day(last, chinese=False)}"
+    return (
+        f"{_day(first, chinese=chinese)}至{_day(last, chinese=chinese)}"
+        if chinese
+        else (f"{_day(first, chinese=False)} to {_day(last, chinese=False)}")
     )
 
 

@@ -10,7 +10,7 @@ from memory_service.models.e5_build import ensure_built
 from memory_service.models.embedding_settings import EmbedderConfig, EmbeddingTunables
 from memory_service.models.hub import HubModel
 from memory_service.models.local import LocalEmbedder
-from memory_service.models.offline import HashEmbedder
+from memory_service.models.offline import HASH_MODEL, HashEmbedder
 from memory_service.models.openai_embeddings import OpenAIEmbedder
 from memory_service.models.ports import Embedder
 from memory_service.models.windows import WindowRule
@@ -74,6 +74,8 @@ def _hub(
 
 
 def _hash(config: EmbedderConfig, tunables: EmbeddingTunables) -> Embedder:
+    if config.model not in (None, HASH_MODEL):
+        raise SetupRefused(f"the provider hash knows no model {config.model}: unset it, or name another provider")
     rule = WindowRule.fitted(
         tunables.hash_window_words, tunables.chunk_overlap_tokens, tunables.chunk_boundary_search_tokens
     )

@@ -5,7 +5,8 @@ config/memory.toml, field by field, where each number's reason is written.  Noth
 """
 
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
@@ -26,6 +27,36 @@ class EmbedderConfig:
     dimensions: int | None = None
     model_dir: Path = Path("~/.hindsight/models")
     device: str | None = None
+    next_api_key: str | None = None
+
+    def stored(self) -> dict[str, object]:
+        """What says which model it is, as Postgres keeps it: no secrets, nothing of this machine."""
+        return {name: getattr(self, name) for name in STORED}
+
+    def opening(self, stored: Mapping[str, object]) -> "EmbedderConfig":
+        """The model that is stored there, opened from here.
+
+        `api_key` goes only to the endpoint that it was configured for; another one gets `next_api_key`.
+        """
+        own = stored.get("provider") == self.provider and stored.get("base_url") == self.base_url
+        return replace(
+            self,
+            api_key=self.api_key if own else self.next_api_key,
+            **{name: stored.get(name) for name in STORED},  # type: ignore[arg-type]
+        )
+
+    def following(self, active: Mapping[str, object], once_active: Iterable[Mapping[str, object]]) -> "EmbedderConfig":
+        """What to open at start: the active model when the environment names it or one that it replaced, else the environment's.
+
+        So a service that restarts after `hindsight reembed` with its old environment serves on, and an environment that
+        names a model which never served is refused later, instead of being ignored.
+        """
+        if self.stored() == dict(active) or any(self.stored() == dict(one) for one in once_active):
+            return self.opening(active)
+        return self
+
+
+STORED = ("provider", "model", "revision", "base_url", "query_prefix", "passage_prefix", "dimensions")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ _WORD = re.compile(rf"[^\W{_CJK}]+")
 _GRAM = 4
 _WORD_WEIGHT, _GRAM_WEIGHT = 1.0, 0.35
 """A whole shared word says more than a shared part; several parts together ("deploy", "deployment") add up to a word."""
+HASH_MODEL = "hindsight/feature-hashing"
 _REVISION = "1"
 """Raise it when the features or weights change: old vectors are then refused instead of compared."""
 
@@ -31,7 +32,7 @@ class HashEmbedder:
     """The Embedder port by feature hashing (Weinberger et al. 2009): a signed count per hashed feature, unit length."""
 
     def __init__(self, dimensions: int, rule: WindowRule) -> None:
-        self._fingerprint = EmbeddingFingerprint("hindsight/feature-hashing", _REVISION, dimensions, "", "")
+        self._fingerprint = EmbeddingFingerprint(HASH_MODEL, _REVISION, dimensions, "", "")
         self._rule = rule
 
     @property

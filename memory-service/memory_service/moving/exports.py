@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from memory_service.domain import Caller, Clock, Json
 from memory_service.errors import RateLimited
-from memory_service.models.ports import EmbeddingFingerprint
+from memory_service.models.ports import Embedder
 from memory_service.moving.lines import FORMAT, FORMAT_VERSION, counted
 from memory_service.moving.settings import MovingNumbers
 from memory_service.shapes import to_json
@@ -24,11 +24,11 @@ class Exports:
     """`open` an export and iterate over what it returns."""
 
     def __init__(
-        self, postgres: Postgres, numbers: MovingNumbers, fingerprint: EmbeddingFingerprint, clock: Clock
+        self, postgres: Postgres, numbers: MovingNumbers, embedder: Embedder, clock: Clock
     ) -> None:
         self._postgres = postgres
         self._numbers = numbers
-        self._fingerprint = fingerprint
+        self._embedder = embedder
         self._clock = clock
         self._running = 0
 
@@ -71,7 +71,7 @@ class Exports:
             "format_version": FORMAT_VERSION,
             "exported_at": self._clock(),
             "user_id": user_id,
-            "model": asdict(self._fingerprint),
+            "model": asdict(self._embedder.fingerprint),
             "counts": counts,
         }
 

@@ -9,13 +9,14 @@ answered too: the hybrid curve weighs both.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from memory_service.models.ports import Embedder
 from memory_service.recall.scripts import Script, script_of
 from memory_service.settings import Section
 
@@ -132,6 +133,25 @@ class Readings:
 
     def of_query(self, query: str) -> Reading:
         return Reading(script_of(query), self.curves, self.keyword, self.temperature)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowingReadings(Readings):
+    """Readings of whichever model serves when the query comes: it can be exchanged while the service runs."""
+
+    table: Relevance
+    embedder: Embedder
+    of_model: dict[str, ScriptCurves] = field(default_factory=dict)
+
+    @classmethod
+    def of_current(cls, table: Relevance, embedder: Embedder) -> "FollowingReadings":
+        curves = table.curves(embedder.fingerprint.model)
+        return cls(curves, table.keyword, table.rank_temperature, table, embedder)
+
+    def of_query(self, query: str) -> Reading:
+        model = self.embedder.fingerprint.model
+        curves = self.of_model.get(model) or self.of_model.setdefault(model, self.table.curves(model))
+        return Reading(script_of(query), curves, self.keyword, self.temperature)
 
 
 def pair_script(query: Script, passage: Script | None) -> PairScript:

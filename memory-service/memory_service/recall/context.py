@@ -7,12 +7,11 @@ keeps the log.  What is found depends on Postgres alone when a lane is down: the
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from time import monotonic
 from typing import Any, Literal
 from uuid import UUID
 
-from memory_service.domain import Clock, MemoryFilter
+from memory_service.domain import MemoryFilter
 from memory_service.metrics import LANES_DEGRADED
 from memory_service.recall.injection import (
     CountTokens,
@@ -36,6 +35,7 @@ class ContextRequest:
 
     `state` is what the lessons' conditions are held against.  `memories_max` bounds how many memories are shown, None leaves
     it to the budget.  `task_id`: the log notes that this was retrieved for that task; it does not narrow the search.
+    `learned_too`: also lessons that came of the memories found, as possibly relevant.
     """
 
     query: str
@@ -47,6 +47,7 @@ class ContextRequest:
     source: str = "context"
     task_id: str | None = None
     include_shared_lessons: bool = True
+    learned_too: bool = False
     filters_given: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -81,6 +82,7 @@ class LessonsFound:
 
 FindMemories = Callable[[SearchRequest], Awaitable[SearchAnswer]]
 FindLessons = Callable[[ContextRequest], Awaitable[LessonsFound]]
+FindLearned = Callable[[ContextRequest, Mapping[UUID, float]], Awaitable[Sequence[Lesson]]]  # of memories by relevance
 Keep = Callable[[Retrieval], Awaitable[None]]
 
 
@@ -91,17 +93,17 @@ class Contexts:
         self,
         memories: FindMemories,
         lessons: FindLessons,
+        learned: FindLearned,
         count_tokens: CountTokens,
         numbers: InjectionNumbers,
-        clock: Clock,
         note: Callable[[Retrieval], None],
         keep: Keep,
     ) -> None:
         self._memories = memories
         self._lessons = lessons
+        self._learned = learned
         self._count_tokens = count_tokens
         self.numbers = numbers
-        self._clock = clock
         self._note = note
         self._keep = keep
 
@@ -111,10 +113,12 @@ class Contexts:
         answer = await self._memories(SearchRequest(request.query, request.chosen, numbers.memory_candidates))
         lessons = await self._lessons(request)  # after the search: the query's vector is in the cache by then
         remembered = _relevant(answer.found, numbers.summary_min, request.memories_max)
+        learned = await self._learned_from(remembered, request)
+        fitting = [*lessons.lessons, *learned]
         injection = await asyncio.to_thread(
             inject,
             remembered,
-            lessons.lessons,
+            fitting,
             request.query,
             request.max_tokens,
             self._count_tokens,
@@ -124,9 +128,15 @@ class Contexts:
         missing = [EXPERIENCE_LANE + lane for lane in lessons.degraded]
         for lane in (*answer.degraded, *missing):
             LANES_DEGRADED.labels(lane).inc()
-        told = _answer(injection, answer, [*answer.degraded, *missing], {one.id for one in lessons.lessons})
-        await self._log(_retrieval(request, told, self._clock(), 1000 * (monotonic() - started)))
+        told = _answer(injection, answer, [*answer.degraded, *missing], {one.id for one in fitting})
+        await self._log(_retrieval(request, told, 1000 * (monotonic() - started)))
         return told
+
+    async def _learned_from(self, remembered: Sequence[Remembered], request: ContextRequest) -> Sequence[Lesson]:
+        """What runs like this taught, although it is not known yet whether it applies."""
+        if not request.learned_too or not remembered:
+            return ()
+        return await self._learned(request, {one.id: one.relevance for one in remembered})
 
     async def _log(self, entry: Retrieval) -> None:
         """What was retrieved for a task is there before its answer: finishing the task looks for it."""
@@ -160,12 +170,12 @@ def _answer(injection: Injection, found: SearchAnswer, degraded: list[str], less
     return ContextAnswer(injection.text, injection.tokens, items, found.retrieval_id, degraded)
 
 
-def _retrieval(request: ContextRequest, answer: ContextAnswer, at: datetime, took_ms: float) -> Retrieval:
+def _retrieval(request: ContextRequest, answer: ContextAnswer, took_ms: float) -> Retrieval:
     return Retrieval(
         id=answer.retrieval_id,
         tenant=request.chosen.tenant,
         user_id=request.chosen.user_ids[0],
-        at=at,
+        at=request.chosen.now,
         source=request.source,
         query=request.query,
         filters=dict(request.filters_given),

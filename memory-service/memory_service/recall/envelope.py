@@ -33,6 +33,7 @@ class Labels:
     avoid: str
     because: str
     confidence: str
+    possibly: str
     today: str
     yesterday: str
     days_ago: str
@@ -51,6 +52,7 @@ ENGLISH = Labels(
     avoid="avoid",
     because="because",
     confidence="confidence",
+    possibly="possibly relevant",
     today="today",
     yesterday="yesterday",
     days_ago="{days} days ago",
@@ -65,6 +67,7 @@ CHINESE = Labels(
     avoid="避免",
     because="原因",
     confidence="置信度",
+    possibly="可能相关",
     today="今天",
     yesterday="昨天",
     days_ago="{days} 天前",

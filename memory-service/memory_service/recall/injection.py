@@ -54,7 +54,10 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """An experience that matched: `when` are its conditions as one readable text, `score` 0..1 is compared like a relevance."""
+    """An experience that matched: `when` are its conditions as one readable text, `score` 0..1 is compared like a relevance.
+
+    `possibly`: nobody knows yet whether its conditions hold; it comes of something relevant, is marked so and shown in short.
+    """
 
     id: UUID
     when: str
@@ -63,6 +66,7 @@ class Lesson:
     rationale: str | None
     confidence: float
     score: float
+    possibly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ class _Entry:
     full_chars: int
     summary_chars: int
     line: Callable[[bool, int], str]
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +210,15 @@ def _within_budget(wanted: Sequence[_Entry], budget: _Budget) -> list[_Shown]:
 def _variants(entry: _Entry, numbers: InjectionNumbers) -> list[_Shown]:
     """The fullest first.  A whole text above `full_chars_max` is not tried."""
     found = []
-    if entry.score >= numbers.full_min and entry.full_chars <= numbers.full_chars_max:
+    if _whole(entry, numbers) and entry.full_chars <= numbers.full_chars_max:
         found.append(_Shown(entry, entry.line(True, entry.full_chars), "full"))
     chars = min(entry.summary_chars, numbers.summary_chars_max)
     found.append(_Shown(entry, entry.line(False, chars), "summary"))
     return found
+
+
+def _whole(entry: _Entry, numbers: InjectionNumbers) -> bool:
+    return entry.score >= numbers.full_min and not entry.brief
 
 
 def _first(entry: _Entry, budget: _Budget, *, alone: bool) -> _Shown | None:
@@ -222,7 +231,7 @@ def _first(entry: _Entry, budget: _Budget, *, alone: bool) -> _Shown | None:
     for one in full:
         if budget.fits([one]):
             return one
-    if entry.score >= numbers.full_min:
+    if _whole(entry, numbers):
         longest = min(entry.full_chars, numbers.full_chars_max)
         for share in (1.0,) if alone else (numbers.cut_share_max, 1.0):
             cut = _longest(entry, True, numbers.cut_chars_min, longest, budget, share)
@@ -287,6 +296,7 @@ def _experience(lesson: Lesson, labels: Labels) -> _Entry:
         full_chars=longest[1],
         summary_chars=longest[0],
         line=partial(_lesson_line, lesson, labels),
+        brief=lesson.possibly,
     )
 
 
@@ -295,7 +305,8 @@ def _lesson_line(lesson: Lesson, labels: Labels, full: bool, chars: int) -> str:
     if full:
         parts.append((labels.because, lesson.rationale))
     said = " · ".join(f"{label} {quoted(shortened(text, chars))}" for label, text in parts if text)
-    return f"- [{lesson.id}] ({labels.confidence} {lesson.confidence:.2f}) {said}"
+    possibly = f"{labels.possibly} · " if lesson.possibly else ""
+    return f"- [{lesson.id}] ({possibly}{labels.confidence} {lesson.confidence:.2f}) {said}"
 
 
 def _age(at: datetime, now: datetime, labels: Labels, days_max: int) -> str:

@@ -26,6 +26,7 @@ from memory_service.vocabulary import Vocabulary
 from memory_service.write.indexing import keyword_prefix
 
 CORPUS_CACHE_S = 30.0
+CORPUS_CACHED_MIN = 500  # smaller ones are counted each time, under 1 ms: the size of an empty one makes every keyword score nothing
 CORPUS_CACHE_ENTRIES = 10_000
 T = TypeVar("T")
 Scores = Mapping[UUID, LaneScore]
@@ -117,13 +118,15 @@ class Lanes:
         return listed_scores(ids, self._rank.recent_relevance)
 
     async def _corpus_size(self, chosen: MemoryFilter) -> tuple[int, float]:
-        """Size and average length of what this user has: it hardly moves between two searches, so it is kept a while."""
+        """Size and average length of what this user has.  Of many memories it hardly moves, so it is kept a while."""
         key = (chosen.tenant, chosen.user_ids)
         kept = self._corpus.get(key)
         if kept is not None and kept[0] > monotonic():
             return kept[1]
         bound = self._search.exact_ids_max
         size = await self._postgres.read(lambda c: memories.corpus_size(c, chosen.tenant, chosen.user_ids, bound))
+        if size[0] < CORPUS_CACHED_MIN:
+            return size
         if len(self._corpus) >= CORPUS_CACHE_ENTRIES:
             self._corpus.clear()
         self._corpus[key] = (monotonic() + CORPUS_CACHE_S, size)

@@ -7,7 +7,6 @@ leaves too few, more vectors are fetched.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from time import monotonic
 from typing import Literal
 from uuid import UUID
@@ -96,7 +95,7 @@ class Recall:
     async def search(self, request: SearchRequest) -> SearchAnswer:
         """The best `limit` memories, noted in the log.  Raises StoreUnavailable only when Postgres, which holds the texts, is down."""
         answer = await self.find(request)
-        self._note(_retrieval(request, answer, self._clock()))
+        self._note(_retrieval(request, answer))
         return answer
 
     async def find(self, request: SearchRequest) -> SearchAnswer:
@@ -226,12 +225,12 @@ def _live_cosines(hits: VectorHits | None, facts: Mapping[UUID, RankFacts]) -> d
     }
 
 
-def _retrieval(request: SearchRequest, answer: SearchAnswer, at: datetime) -> Retrieval:
+def _retrieval(request: SearchRequest, answer: SearchAnswer) -> Retrieval:
     return Retrieval(
         id=answer.retrieval_id,
         tenant=request.chosen.tenant,
         user_id=request.chosen.user_ids[0],
-        at=at,
+        at=request.chosen.now,
         source="search",
         query=request.query,
         filters=dict(request.filters_given),

@@ -1,20 +1,26 @@
 """How are vectors kept in Qdrant?  One point per chunk of a memory or a lesson, derived from Postgres and rebuildable from it.
 
-The collection's name carries a hash of the embedding fingerprint and the alias (settings) points to the one in use, so
-that vectors of two models never meet.  Only jobs/relay writes here.  Point id: the memory's id for its first chunk, a
-UUIDv5 of it for the others.
+The collection's name carries a hash of the embedding fingerprint, and a vector knows its fingerprint (models/switching.py),
+so that vectors of two models never meet, also while the model is being changed.  The alias (settings) points to the
+collection in use for people and backups; nothing here reads through it.  Only jobs/relay writes here.
+
+Point id: the memory's id for its first chunk, a UUIDv5 of it for the others.
 """
 
 import hashlib
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid5
 
+import numpy as np
+
 from memory_service.domain import Experience, Json, Memory, MemoryFilter
 from memory_service.errors import SetupRefused
 from memory_service.models.ports import EmbeddingFingerprint, Vector
+from memory_service.models.switching import fingerprint_of
 from memory_service.stores.qdrant_http import CollectionExists, PointRefused, QdrantHttp
 from memory_service.stores.qdrant_points import StoredPoints
 
@@ -45,6 +51,10 @@ PAYLOAD_INDEXES: dict[str, Any] = {
 }  # fmt: skip
 # With int8 quantisation (config/qdrant.yaml) the best hits are scored again with the full vectors: thresholds mean cosines.
 SEARCH_PARAMS = {"quantization": {"rescore": True, "oversampling": 2.0}}
+MISMATCH_ADVICE = (
+    "Either configure the former again and change the model while it serves: hindsight reembed --to MODEL. Or rebuild the "
+    "vectors with the new model from Postgres while nothing serves: hindsight reindex --replace"
+)
 HIT_PAYLOAD = {"include": ["memory_id", VERSION_FIELD]}
 
 
@@ -55,6 +65,15 @@ class VectorHit:
     memory_id: UUID
     version: int
     cosine: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVector:
+    """A memory's vector as it is in the index (unit length), and the memory's version that it was made from."""
+
+    memory_id: UUID
+    version: int
+    vector: Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +89,7 @@ class FingerprintMismatch(SetupRefused):
 
 
 class VectorIndex:
-    """The collection in use and the few operations on it.
+    """The collection in use and the few operations on it.  A search goes to the collection of its vector's model.
 
     Every method raises StoreUnavailable when Qdrant can't be reached, and PointRefused when it refuses what was sent.
     """
@@ -79,36 +98,66 @@ class VectorIndex:
         self, url: str, alias: str, fingerprint: EmbeddingFingerprint, timeout_s: float, api_key: str | None = None
     ) -> None:
         self.alias = alias
-        self.fingerprint = fingerprint
-        self.collection = f"{alias}_{fingerprint_hash(fingerprint)}"
         self._http = QdrantHttp(url, api_key, timeout_s)
-        self._points = f"/collections/{alias}/points"
-        self.stored = StoredPoints(self._http, alias)
+        self.retarget(fingerprint)
+
+    def retarget(self, fingerprint: EmbeddingFingerprint) -> None:
+        """From now on the collection in use is this one."""
+        self.fingerprint = fingerprint
+        self.collection = collection_name(self.alias, fingerprint)
+        self._points = f"/collections/{self.collection}/points"
+        self.stored = StoredPoints(self._http, self.collection)
+
+    def of(self, fingerprint: EmbeddingFingerprint) -> "VectorIndex":
+        """The collection of this model over the same connections, whatever is in use; it is not closed by itself."""
+        other = copy(self)
+        other.retarget(fingerprint)
+        return other
 
     async def close(self) -> None:
         await self._http.close()
 
     async def ping(self) -> None:
-        await self._http.call("GET", f"/collections/{self.alias}/exists")
+        await self._http.call("GET", f"/collections/{self.collection}/exists")
 
-    async def ensure(self) -> bool:
+    async def ensure(self, *, known_active: bool = False) -> bool:
         """Make sure that the alias serves vectors of the configured fingerprint; True when the collection is new and empty.
 
-        Raises FingerprintMismatch when the alias serves another model's vectors.
+        Raises FingerprintMismatch when the alias serves another model's vectors, unless Postgres knows this one as the
+        active one: then the alias was left behind by a switch that was cut off.
         """
         serving = await self._serving()
-        if serving is not None and serving != self.collection:
+        if serving is not None and serving != self.collection and not known_active:
             raise FingerprintMismatch(await self._mismatch(serving))
-        created = await self._create()
-        await self._index_payload()
-        if serving is None:
-            await self._point_alias(moved=False)
+        created = await self.make()
+        if serving != self.collection:
+            await self._point_alias(moved=serving is not None)
         return created
 
-    async def missing(self) -> bool:
-        """Is there no collection to search in?  Raises FingerprintMismatch when there is another model's."""
+    async def make(self) -> bool:
+        """The collection exists with its indexes, whatever the alias serves; True when it is new and empty."""
+        created = await self._create()
+        await self._index_payload()
+        return created
+
+    async def serve(self) -> None:
+        """Point the alias here, in one step for whoever reads through it."""
         serving = await self._serving()
-        if serving is not None and serving != self.collection:
+        if serving != self.collection:
+            await self._point_alias(moved=serving is not None)
+
+    async def exists(self) -> bool:
+        return await self._exists(self.collection)
+
+    async def drop(self) -> None:
+        """Remove the collection; nothing happens when there is none."""
+        if await self.exists():
+            await self._http.call("DELETE", f"/collections/{self.collection}")
+
+    async def missing(self, *, known_active: bool = False) -> bool:
+        """Is there no collection to search in?  Raises FingerprintMismatch when there is another model's, as `ensure`."""
+        serving = await self._serving()
+        if serving is not None and serving != self.collection and not known_active:
             raise FingerprintMismatch(await self._mismatch(serving))
         return serving is None or not await self._exists(self.collection)
 
@@ -148,13 +197,14 @@ class VectorIndex:
 
         `chosen` narrows as far as the payload can tell; Postgres has the last word on every hit.
         """
-        found = await self._http.call("POST", f"{self._points}/query", _query(vector, chosen, limit, ids))
+        found = await self._http.call("POST", f"{self._of(vector)}/query", _query(vector, chosen, limit, ids))
         return VectorHits(_best_chunks(found["points"]), len(found["points"]))
 
     async def search_many(self, asked: Sequence[tuple[Vector, MemoryFilter]], limit: int) -> list[list[VectorHit]]:
-        """The nearest `limit` chunks of each of many vectors, in one request."""
+        """The nearest `limit` chunks of each of many vectors, all of one model, in one request."""
         searches = [_query(vector, chosen, limit, None) for vector, chosen in asked]
-        found = await self._http.call("POST", f"{self._points}/query/batch", {"searches": searches})
+        points = self._of(asked[0][0]) if asked else self._points
+        found = await self._http.call("POST", f"{points}/query/batch", {"searches": searches})
         return [_best_chunks(one["points"]) for one in found]
 
     async def search_experiences(
@@ -162,8 +212,23 @@ class VectorIndex:
     ) -> list[VectorHit]:
         """The nearest `limit` chunks of active lessons, as their experiences."""
         must = [_any("user_id", user_ids), _any("tenant", (tenant,)), _any("kind", (EXPERIENCE_KIND,))]
-        found = await self._http.call("POST", f"{self._points}/query", _nearest(vector, must, limit))
+        found = await self._http.call("POST", f"{self._of(vector)}/query", _nearest(vector, must, limit))
         return _best_chunks(found["points"])
+
+    def _of(self, vector: Vector) -> str:
+        """The points of the vector's own model; a plain array is one of the model in use."""
+        made = fingerprint_of(vector)
+        return self._points if made is None else f"/collections/{collection_name(self.alias, made)}/points"
+
+    async def vectors_of(self, memory_ids: Sequence[UUID]) -> list[StoredVector]:
+        """The vectors of these memories' texts, of those that are one chunk: one chunk does not speak for a longer text."""
+        body = {"ids": [str(i) for i in memory_ids], "with_vector": True, "with_payload": [VERSION_FIELD, "chunks"]}
+        found = await self._http.call("POST", self._points, body)
+        return [
+            StoredVector(UUID(point["id"]), point["payload"][VERSION_FIELD], np.asarray(point["vector"], np.float32))
+            for point in found
+            if point["payload"].get("chunks", 1) == 1
+        ]
 
     async def _exists(self, collection: str) -> bool:
         found = await self._http.call("GET", f"/collections/{collection}/exists")
@@ -208,9 +273,20 @@ class VectorIndex:
         made = info.get("config", {}).get("metadata") or {}
         return (
             f"the vectors in Qdrant ({serving}) were made with {_described(made)}, "
-            f"but {_described(asdict(self.fingerprint))} is configured. Either configure the former again, or rebuild the "
-            "vectors with the new model from Postgres: hindsight reindex --replace"
+            f"but {_described(asdict(self.fingerprint))} is configured. {MISMATCH_ADVICE}"
         )
+
+
+def mismatch(active: str, made: Json, configured: EmbeddingFingerprint) -> FingerprintMismatch:
+    """Postgres knows `active` as the collection in use, and it was not made with the configured model."""
+    return FingerprintMismatch(
+        f"the vectors in use ({active}) were made with {_described(made)}, "
+        f"but {_described(asdict(configured))} is configured. {MISMATCH_ADVICE}"
+    )
+
+
+def collection_name(alias: str, fingerprint: EmbeddingFingerprint) -> str:
+    return f"{alias}_{fingerprint_hash(fingerprint)}"
 
 
 def fingerprint_hash(fingerprint: EmbeddingFingerprint) -> str:
@@ -256,7 +332,7 @@ def _query(vector: Vector, chosen: MemoryFilter, limit: int, ids: Sequence[UUID]
 
 def _nearest(vector: Vector, must: list[Json], limit: int) -> Json:
     return {
-        "query": vector,
+        "query": np.asarray(vector),
         "filter": {"must": must},
         "limit": limit,
         "params": SEARCH_PARAMS,

@@ -4,6 +4,7 @@
 says that the task's end is fixed.  Knows bytes and lives, not what a state or a line means.
 """
 
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -59,6 +60,12 @@ class RunStore:
         return LiveRun(
             state, UUID(run.decode()) if run else None, finished is not None, tuple((advised or b"").splitlines())
         )
+
+    async def advised(self, key: TaskKey) -> tuple[bytes, ...]:
+        """The lines of advice alone, oldest first; none when the task is gone."""
+        async with reached():
+            held = await cast("Awaitable[bytes | None]", self._redis.hget(key.task, "advised"))
+        return tuple((held or b"").splitlines())
 
     async def adopt(self, key: TaskKey, run: UUID) -> UUID | None:
         """Give a run to a task made by hand → the run that it has now; None when the task is gone."""

@@ -1,20 +1,24 @@
 """What should an agent know before this call?  Pure: what was found goes in, the hints come out in order.
 
 First what this task itself has tried and failed with, then what earlier runs failed and worked with, then the experiences
-whose conditions hold.  Weak hits are left out: with little known it is better to say so than to send an agent astray.
+whose conditions hold.  Weak hits are left out: with little known it is better to say so than to send an agent astray.  An agent
+asks before every call, so each thing is said once: what a lesson covers is not told as a case too, and what this task was told
+in full comes in a few words.
 """
 
-import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from hashlib import blake2s
+from uuid import UUID
 
-from memory_service.domain import Json
+from memory_service.domain import Experience
+from memory_service.experience.confidence_settings import ConfidenceSettings
 from memory_service.experience.drafts import Advised
-from memory_service.stores.postgres.tasks import ToolUse
-from memory_service.tasks.calls import similarity
+from memory_service.experience.trajectory import words as words_of
+from memory_service.tasks.calls import PlannedCall
+from memory_service.tasks.earlier import Met, Said, uncovered
+from memory_service.tasks.opposites import Strength, agreeing, telling
 from memory_service.tasks.settings import TaskNumbers
 from memory_service.tasks.wording import (
     HintType,
@@ -22,36 +26,32 @@ from memory_service.tasks.wording import (
     block,
     call_text,
     condition_text,
+    dated,
+    lesson_again,
     lesson_line,
     shown,
     times,
     with_error,
 )
-from memory_service.working.items import FailedAttempt, Step
 
 CountTokens = Callable[[str], int]
-# `status` of a memory's tool call is free text; these are what agents write.
-FAILED, WORKED = frozenset({"error", "failure", "failed", "timeout"}), frozenset({"success", "ok", "succeeded"})
 TASK_FIELDS = frozenset({"goal_terms", "task_type"})
 CALL_FIELDS = frozenset({"tool", "arguments", "last_error", "last_error_class", "last_error_tool"})
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedCall:
-    """The call that the agent is about to make."""
-
-    tool: str
-    arguments: Mapping[str, Any]
+MARK_BYTES = 6  # of a hint's text: two of one task's hundreds are never taken for each other
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """`source_id` is the task, the memory or the experience that it stands on; `confidence` only an experience has."""
+    """`source_id` is the task, the memory or the experience that it stands on; `confidence` only an experience has.
+
+    `mark` knows the hint again, however it is worded.
+    """
 
     type: HintType
     text: str
     source_id: str
     confidence: float | None = None
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,90 +63,47 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Met:
-    """Equal calls that were met: how alike the planned one, how often, the newest of them and what tells of it."""
+class Before:
+    """What this task was told before: marks of hints, the experiences about this tool, and which of these failed it at once."""
 
-    likeness: float
-    count: int
-    call: Step
-    at: datetime | None
-    source: str
+    marks: frozenset[str] = frozenset()
+    lessons: Sequence[Experience] = ()
+    failed: frozenset[UUID] = frozenset()
 
 
-def own_failures(
-    planned: PlannedCall,
-    calls: Sequence[Step],
-    noted: Sequence[FailedAttempt],
-    task_id: str,
-    words: Words,
-    numbers: TaskNumbers,
-) -> list[Hint]:
-    """This task's failed calls of the same tool, the most alike first, then failures that the agent noted in words.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found for a planned call: own failures, then failures and successes of earlier runs; experiences."""
 
-    Calls that failed and then worked with the same arguments are no warning any more.
-    """
-    failures: dict[str, list[Step]] = {}
-    for call in calls:
-        if call.tool != planned.tool:
-            continue
-        key = _key(dict(call.arguments))
-        if call.status == "error":
-            failures.setdefault(key, []).append(call)
-        else:
-            failures.pop(key, None)
-    met = [
-        _Met(_likeness(planned, same[-1].arguments, numbers), len(same), same[-1], same[-1].at, task_id)
-        for same in failures.values()
-    ]
-    hints = [
-        Hint("failed_before", _told(one, words.failed_here, words.failed_here_alike, words, numbers), task_id)
-        for one in _best(met, numbers)
-    ]
-    known = {call.at for call in calls}
-    for failure in reversed(noted):
-        if failure.at not in known and _names(failure.action, planned.tool) and len(hints) < numbers.hints_per_type_max:
-            said = words.noted_failure.format(call=shown(failure.action, numbers.hint_text_chars_max))
-            error = failure.error or failure.reason
-            hints.append(Hint("failed_before", with_error(said, error, words, numbers.hint_text_chars_max), task_id))
-    return hints
+    own: Sequence[Met]
+    failed: Sequence[Met]
+    worked: Sequence[Met]
+    experiences: Sequence[Advised]
 
 
-def past_uses(planned: PlannedCall, uses: Sequence[ToolUse], words: Words, numbers: TaskNumbers) -> list[Hint]:
-    """What memories tell of similar calls of this tool: failures first, then what worked; the most alike, then the newest."""
-    failed = [
-        Hint("failed_before", _told(one, words.failed_earlier, words.failed_earlier_alike, words, numbers), one.source)
-        for one in _best(_met(planned, uses, FAILED, numbers), numbers)
-    ]
-    worked = [
-        Hint("worked_before", _told(one, words.worked_earlier, words.worked_earlier_alike, words, numbers), one.source)
-        for one in _best(_met(planned, uses, WORKED, numbers), numbers)
-    ]
-    return [*failed, *worked]
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How it is told: in these words, within these numbers."""
+
+    words: Words
+    numbers: TaskNumbers
+    confidence: ConfidenceSettings
+    now: datetime
 
 
-def _met(planned: PlannedCall, uses: Sequence[ToolUse], statuses: frozenset[str], numbers: TaskNumbers) -> list[_Met]:
-    """Calls that ended so, equal ones as one; `uses` are newest first."""
-    newest: dict[str, tuple[Json, ToolUse]] = {}
-    counts: Counter[str] = Counter()
-    for use in uses:
-        for raw in use.calls:
-            if str(raw.get("status", "")).casefold() in statuses:
-                key = _key(raw.get("arguments"))
-                counts[key] += 1
-                newest.setdefault(key, (raw, use))
-    return [
-        _Met(
-            _likeness(planned, raw.get("arguments"), numbers),
-            counts[key],
-            _step(raw, failed=statuses is FAILED),
-            use.occurred_at,
-            str(use.memory_id),
-        )
-        for key, (raw, use) in newest.items()
-    ]
+def hints_for(planned: PlannedCall, found: Found, before: Before, how: Manner) -> list[Hint]:
+    """The hints in the order in which they are told."""
+    numbers, asking = how.numbers, frozenset(how.numbers.asking_words)
+    agreed = agreeing(found.experiences, before.lessons, before.failed, Strength(how.now, how.confidence), asking)
+    lessons = applicable(agreed, numbers)
+    said = [_said(one.experience, asking) for one in lessons if one.match == "exact"]
+    failed = uncovered([*found.own, *found.failed], planned, said, numbers)[: numbers.hints_per_type_max]
+    worked = uncovered(found.worked, planned, said, numbers)
+    hints = [_earlier_hint(one, before, how) for one in (*failed, *worked)]
+    return hints + [_experience_hint(one, before, how) for one in lessons]
 
 
-def experience_hints(found: Sequence[Advised], words: Words, numbers: TaskNumbers) -> list[Hint]:
+def applicable(found: Iterable[Advised], numbers: TaskNumbers) -> list[Advised]:
     """Those that hold, and those that may hold when they are strong: said to be uncertain, and after the others.
 
     A lesson about this very call comes before one about the task as a whole.  What was learned of whole runs like this one is
@@ -154,7 +111,7 @@ def experience_hints(found: Sequence[Advised], words: Words, numbers: TaskNumber
     """
     strong = [one for one in found if _strong(one, numbers)]
     strong.sort(key=lambda one: (one.match != "exact", not _about_call(one), -one.score, -one.experience.id.int))
-    return [_experience_hint(one, words, numbers) for one in strong[: numbers.experiences_max]]
+    return strong[: numbers.experiences_max]
 
 
 def advise(
@@ -174,7 +131,7 @@ def advise(
 
 
 def _block(planned: PlannedCall, hints: Sequence[Hint], words: Words, chars: int) -> str:
-    return block(planned.tool, [(hint.type, hint.source_id, hint.text) for hint in hints], words, chars)
+    return block(planned.tool, [(hint.type, hint.text) for hint in hints], words, chars)
 
 
 def _strong(one: Advised, numbers: TaskNumbers) -> bool:
@@ -194,55 +151,48 @@ def _fields(one: Advised) -> frozenset[str]:
     return frozenset(str(triple["field"]).partition(".")[0] for triple in one.experience.conditions)
 
 
-def _experience_hint(one: Advised, words: Words, numbers: TaskNumbers) -> Hint:
-    lesson = one.experience
-    unknown = condition_text(one.missing, words) if one.match == "partial" else ""
-    text = lesson_line(
-        lesson.action,
-        lesson.avoid,
-        lesson.rationale,
-        condition_text(lesson.conditions, words),
-        unknown,
-        one.confidence,
-        words,
-        numbers.hint_text_chars_max,
-    )
-    return Hint("experience", text, str(lesson.id), round(one.confidence, 6))
+def _said(lesson: Experience, asking_words: frozenset[str]) -> Said:
+    fields = (str(one["field"]).partition(".") for one in lesson.conditions)
+    named = frozenset(rest for head, _, rest in fields if head == "arguments" and rest in lesson.action)
+    texts: Mapping[str, None] = dict.fromkeys(filter(None, (lesson.action, lesson.avoid, lesson.rationale)))
+    return Said(telling(lesson, asking_words), named, frozenset(word for text in texts for word in words_of(text)))
 
 
-def _likeness(planned: PlannedCall, arguments: Any, numbers: TaskNumbers) -> float:
-    return similarity(planned.arguments, arguments, numbers)
+def _experience_hint(one: Advised, before: Before, how: Manner) -> Hint:
+    lesson, chars = one.experience, how.numbers.hint_text_chars_max
+    mark = str(lesson.id)
+    if mark in before.marks and one.match == "exact":
+        text = lesson_again(lesson.action, lesson.avoid, how.words, chars)
+    else:
+        unknown = condition_text(one.missing, how.words) if one.match == "partial" else ""
+        text = lesson_line(lesson.action, lesson.avoid, lesson.rationale, unknown, one.confidence, how.words, chars)
+    return Hint("experience", text, str(lesson.id), round(one.confidence, 6), mark)
 
 
-def _best(met: Sequence[_Met], numbers: TaskNumbers) -> list[_Met]:
-    near = [one for one in met if one.likeness >= numbers.similar_min]
-    near.sort(key=lambda one: (-one.likeness, -(one.at.timestamp() if one.at else 0.0)))
-    return near[: numbers.hints_per_type_max]
+def _earlier_hint(one: Met, before: Before, how: Manner) -> Hint:
+    kind: HintType = "failed_before" if one.call.status == "error" else "worked_before"
+    whole = _told(one, kind, how)
+    mark = blake2s(f"{kind}\0{one.source}\0{whole}".encode(), digest_size=MARK_BYTES).hexdigest()
+    if mark not in before.marks:
+        return Hint(kind, whole, one.source, mark=mark)
+    again = how.words.failed_told if kind == "failed_before" else how.words.worked_told
+    call = one.noted or call_text(one.call.tool, one.call.arguments)
+    text = again.format(call=shown(call, how.numbers.repeated_text_chars_max))
+    return Hint(kind, text if len(text) < len(whole) else whole, one.source, mark=mark)
 
 
-def _told(one: _Met, same: str, alike: str, words: Words, numbers: TaskNumbers) -> str:
-    chars = numbers.hint_text_chars_max
+def _told(one: Met, kind: HintType, how: Manner) -> str:
+    words, chars = how.words, how.numbers.hint_text_chars_max
+    if one.noted:
+        said = words.noted_failure.format(call=shown(one.noted, chars))
+        return with_error(said, one.call.error, words, chars)
+    same, alike = {
+        (True, "failed_before"): (words.failed_here, words.failed_here_alike),
+        (False, "failed_before"): (words.failed_earlier, words.failed_earlier_alike),
+    }.get((one.here, kind), (words.worked_earlier, words.worked_earlier_alike))
     said = (same if one.likeness == 1.0 else alike).format(
         times=times(one.count, words),
-        date=one.at.date().isoformat() if one.at else "?",
+        date=dated(one.at, words),
         call=shown(call_text(one.call.tool, one.call.arguments), chars),
     )
     return with_error(said, one.call.error, words, chars)
-
-
-def _step(raw: Mapping[str, Any], *, failed: bool) -> Step:
-    """A memory's tool call; arguments that are no object are one nameless argument."""
-    arguments = raw.get("arguments")
-    named = arguments if isinstance(arguments, Mapping) else {} if arguments is None else {"": arguments}
-    return Step(str(raw.get("tool", "")), "success", named, error=raw.get("error") if failed else None)
-
-
-def _key(arguments: Any) -> str:
-    """Equal for equal arguments, whatever their order."""
-    return json.dumps(arguments, sort_keys=True)
-
-
-def _names(action: str, tool: str) -> bool:
-    """Does a failure in the agent's words begin with this tool's name?"""
-    head, _, _ = action.strip().partition(" ")
-    return head.strip("`\"'():,").casefold() == tool.casefold()

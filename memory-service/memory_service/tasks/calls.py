@@ -6,6 +6,7 @@ Working memory keeps the whole of the last steps and less of older calls; here t
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,14 @@ from memory_service.tasks.settings import TaskNumbers
 from memory_service.working.items import Step, WorkingState
 
 UNEQUAL_MAX = 0.99  # the same words in another order are no equal arguments
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """The call that the agent is about to make."""
+
+    tool: str
+    arguments: Mapping[str, Any]
 
 
 def calls_of(state: WorkingState) -> tuple[Step, ...]:
@@ -100,6 +109,17 @@ def _same(one: Any, other: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def has_any(call: Step, parts: frozenset[str]) -> bool:
+    """Has a call one of these: a whole value or name, the beginning of a value such as a host or a folder, a word of a value?"""
+    values = [text_of(value) for value in flat_arguments(call.arguments).values()]
+    there = {*flat_arguments(call.arguments), *values}
+    told = {word for value in values for word in words(value)}
+    return any(
+        part in there or part.casefold() in told or ("/" in part and any(v.startswith(part) for v in values))
+        for part in parts
+    )
 
 
 def cut_arguments(arguments: Mapping[str, Any], chars_max: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ step twice:
 1. `closing`: the run as it is now (steps, outcome, advice) is kept in the row; the first finish decides the outcome.
 2. Buffered dialogue of the task is written (which notes its own progress).
 3. The episode, with its id in the row.
-4. Each experience that was advised and used: its confidence, with its id in the row.
+4. Each experience that was advised or given at the start, and used: its confidence, with its id in the row.
 5. Review, lessons, the run's effort and the answer; the row is finished and `closing` is dropped.
 6. Redis: the working memory's end is fixed.  Killed before this, the next start or finish of the task sees the finished row.
 
@@ -38,7 +38,7 @@ from memory_service.tasks.closing import Closing, Ending, closing_of
 from memory_service.tasks.episode import episode_of, outcome_of
 from memory_service.tasks.ports import DistillRun, EndTask, JudgeExperience, MarkUsed, Record, WriteMemory
 from memory_service.tasks.service import TaskRules
-from memory_service.tasks.used import Advised, experiences_used, memories_used
+from memory_service.tasks.used import Advised, Given, JudgedBy, experiences_used, memories_used
 from memory_service.working import codec
 from memory_service.working.checks import checked_id
 from memory_service.working.items import WorkingState
@@ -216,19 +216,31 @@ class Finishing:
         return found[0] if found else None
 
     async def _judge(self, caller: Caller, run: TaskRun, closing: Closing) -> None:
-        """Move the confidence of what was advised and used.  An aborted task says nothing about it."""
-        ids = list(dict.fromkeys(one for advised in closing.advised for one in advised.experience_ids))
-        if closing.outcome == "aborted" or not ids:
+        """Move the confidence of what was advised or given at the start, and used.
+
+        A lesson that a failing call had followed failed, whatever became of the task; of the others an aborted task says nothing.
+        """
+        most = self._rules.numbers.contexts_marked_max
+        contexts = await self._postgres.read(lambda c: task_rows.retrieved_for(c, run, "experience", most))
+        given = [Given(one.at, one.ids) for one in reversed(contexts)]
+        shown = [one.experience_ids for one in closing.advised] + [one.experience_ids for one in given]
+        ids = list(dict.fromkeys(one for held in shown for one in held))
+        if not ids or not closing.calls:
             return
         rows = await self._postgres.read(lambda c: experiences.get_active(c, run.tenant, ids))
         known = {row.id: row for row in rows if caller.may_act_for(row.user_id)}
-        for experience_id in experiences_used(closing.advised, closing.calls, known):
+        judged_by = JudgedBy.of(self._rules.distilling, self._rules.numbers)
+        used = await asyncio.to_thread(experiences_used, closing.advised, given, closing.calls, known, judged_by)
+        for experience_id, helped in used.items():
+            if helped and closing.outcome == "aborted":
+                continue
 
             async def noted(connection: Connection, _after: Any, used: UUID = experience_id) -> None:
                 await _once(task_rows.note_judged(connection, run, used))
 
+            succeeded = helped and closing.outcome == "success"
             try:
-                await self._doing.judge(caller, experience_id, closing.outcome == "success", run.task_id, noted)
+                await self._doing.judge(caller, experience_id, succeeded, run.task_id, noted)
             except (_DoneAlready, NotFound):
                 continue
 
@@ -237,19 +249,18 @@ class Finishing:
         if closing.outcome != "success" or not closing.calls:
             return
         numbers, vocabulary = self._rules.numbers, self._rules.distilling.vocabulary
-        contexts = await self._postgres.read(lambda c: task_rows.retrieved_for(c, run, numbers.contexts_marked_max))
-        ids = sorted({one for _, held in contexts for one in held})
+        most = numbers.contexts_marked_max
+        contexts = await self._postgres.read(lambda c: task_rows.retrieved_for(c, run, "memory", most))
+        ids = sorted({held for one in contexts for held in one.ids})
         if not ids:
             return
         given = await self._postgres.read(lambda c: memories.get_many(c, run.tenant, ids))
         used = await asyncio.to_thread(
             memories_used, given, closing.goal, closing.calls, vocabulary, numbers.used_terms_min
         )
-        for retrieval_id, held in contexts:
-            if told := [one for one in held if one in used]:
-                await self._doing.mark_used(
-                    run.tenant, run.user_id, told, retrieval_id=retrieval_id, task_id=str(run.run_id)
-                )
+        for one in contexts:
+            if told := [held for held in one.ids if held in used]:
+                await self._doing.mark_used(run.tenant, run.user_id, told, retrieval_id=one.id, task_id=str(run.run_id))
 
     async def _ended(
         self, caller: Caller, run: TaskRun, closing: Closing, episode: Memory | None, shape: Shape, record: Record

@@ -28,6 +28,7 @@ def first_context(
                 memories_max=memories_max,
                 source=SOURCE,
                 task_id=question.task_id,
+                learned_too=True,
             )
         )
         items = tuple(

@@ -21,29 +21,24 @@ from uuid import UUID
 
 from memory_service.domain import SHARED_USER, Caller, Clock, Json, new_id
 from memory_service.errors import HindsightError, InvalidFields, NotFound, StoreUnavailable, TaskExists, TooLarge
+from memory_service.experience.confidence_settings import ConfidenceSettings
 from memory_service.experience.distill_rules import DistillRules
 from memory_service.experience.drafts import ExperienceQuery, QueryAnswer
 from memory_service.experience.lessons import query_text, state_of
 from memory_service.experience.trajectory import text_of
+from memory_service.stores.postgres import experiences as experience_rows
 from memory_service.stores.postgres import tasks as task_rows
 from memory_service.stores.postgres.pool import Postgres
 from memory_service.stores.postgres.tasks import TaskRun, ToolUse
 from memory_service.stores.redis import REVISION_CHARS, TaskKey
 from memory_service.stores.redis_runs import RunStore
-from memory_service.tasks.advice import (
-    CountTokens,
-    Hint,
-    PlannedCall,
-    advise,
-    experience_hints,
-    own_failures,
-    past_uses,
-)
-from memory_service.tasks.calls import calls_of, cut_arguments, run_steps
+from memory_service.tasks.advice import Advice, Before, CountTokens, Found, Hint, Manner, advise, hints_for
+from memory_service.tasks.calls import PlannedCall, calls_of, cut_arguments, run_steps
 from memory_service.tasks.closing import plain_arguments
+from memory_service.tasks.earlier import own_failures, past_uses
 from memory_service.tasks.ports import AskExperiences, BuildContext, FirstContext, FirstQuestion, ReadTask, Record
 from memory_service.tasks.settings import TaskNumbers
-from memory_service.tasks.used import Advised
+from memory_service.tasks.used import Advised, JudgedBy, experiences_used
 from memory_service.tasks.wording import words_for
 from memory_service.working import codec
 from memory_service.working.checks import checked_id
@@ -102,6 +97,7 @@ class TaskRules:
     numbers: TaskNumbers
     working: Working
     distilling: DistillRules
+    confidence: ConfidenceSettings
     context_tokens_default: int
     context_tokens_max: int
 
@@ -159,13 +155,16 @@ class Tasks:
         key = TaskKey(caller.tenant, user_id, checked_id("task_id", task_id))
         task = await self._known_task(caller, key)
         asked_at = self._clock()
-        (uses, experiences), degraded = await self._long_term(caller, key, task, planned, state)
-        advice = await asyncio.to_thread(self._decide, task, planned, uses, experiences)
-        shown = tuple(UUID(hint.source_id) for hint in advice.hints if hint.type == "experience")
-        if shown and caller.may_write:  # a reader only looks: what it sees moves no confidence
+        before, ((uses, experiences), degraded) = await asyncio.gather(
+            self._told_before(key, task, planned), self._long_term(caller, key, task, planned, state)
+        )
+        advice = await asyncio.to_thread(self._decide, task, planned, uses, experiences, before)
+        if advice.hints and caller.may_write:  # a reader only looks: what it sees moves no confidence
             chars = self._rules.distilling.review.limits.text_chars_max
             kept = plain_arguments(planned.arguments, chars, self._rules.distilling)
-            line = Advised(planned.tool, kept, asked_at, shown).to_line()
+            shown = tuple(UUID(hint.source_id) for hint in advice.hints if hint.type == "experience")
+            marks = tuple(hint.mark for hint in advice.hints if hint.type != "experience")
+            line = Advised(planned.tool, kept, asked_at, shown, marks).to_line()
             await self._runs.note_advised(key, line, self._rules.numbers.advised_bytes_max)
         return Advising(advice.hints, advice.text, degraded)
 
@@ -278,17 +277,35 @@ class Tasks:
         except (StoreUnavailable, TimeoutError):
             return None
 
-    def _decide(self, task: WorkingState, planned: PlannedCall, uses: list[ToolUse], experiences: QueryAnswer) -> Any:
+    async def _told_before(self, key: TaskKey, task: WorkingState, planned: PlannedCall) -> Before:
+        """What advice of this task has said; without Postgres only that it did."""
+        numbers, rules = self._rules.numbers, self._rules.distilling
+        lines = [Advised.from_line(line) for line in await self._runs.advised(key)]
+        marks = frozenset(mark for line in lines for mark in (*line.marks, *map(str, line.experience_ids)))
+        about = [line for line in lines if line.tool == planned.tool]
+        ids = list(dict.fromkeys(one for line in reversed(about) for one in line.experience_ids))
+        ids = ids[: numbers.told_lessons_max]
+        if not ids:
+            return Before(marks)
+        rows = await self._in_time(self._postgres.read(lambda c: experience_rows.get_active(c, key.tenant, ids)))
+        lessons = {row.id: row for row in rows or () if row.user_id in _users(key.user_id)}
+        used = experiences_used(about, (), calls_of(task), lessons, JudgedBy.of(rules, numbers))
+        failed = frozenset(one for one, helped in used.items() if not helped)
+        return Before(marks, tuple(lessons.values()), failed)
+
+    def _decide(
+        self, task: WorkingState, planned: PlannedCall, uses: list[ToolUse], experiences: QueryAnswer, before: Before
+    ) -> Advice:
         """Pure and, with many calls, slow enough for a thread."""
         numbers, rules = self._rules.numbers, self._rules.distilling
         words = words_for(task.task_goal or "")
         chars = rules.review.limits.text_chars_max
         masked = PlannedCall(planned.tool, plain_arguments(planned.arguments, chars, rules))  # as episodes keep them
         plain = PlannedCall(planned.tool, cut_arguments(planned.arguments, chars))
-        hints = own_failures(plain, calls_of(task), task.failed_attempts, task.task_id, words, numbers)
-        hints += past_uses(masked, uses, words, numbers)
-        hints += experience_hints(experiences.results, words, numbers)
-        return advise(plain, hints, words, self._count_tokens, numbers)
+        own = own_failures(plain, calls_of(task), task.failed_attempts, task.task_id, numbers)
+        found = Found(own, *past_uses(masked, uses, numbers), experiences.results)
+        manner = Manner(words, numbers, self._rules.confidence, self._clock())
+        return advise(plain, hints_for(plain, found, before, manner), words, self._count_tokens, numbers)
 
 
 def _users(user_id: str) -> tuple[str, ...]:

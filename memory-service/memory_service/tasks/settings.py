@@ -13,6 +13,10 @@ class TaskNumbers(Section):
     advice_tokens_max: int
     hints_per_type_max: int
     hint_text_chars_max: int
+    repeated_text_chars_max: int
+    covered_error_share: float
+    asking_words: tuple[str, ...]
+    told_lessons_max: int
     similar_min: float
     shared_name_share: float
     lone_name_weight: float
@@ -24,6 +28,7 @@ class TaskNumbers(Section):
     confidence_min: float
     partial_score_min: float
     advised_bytes_max: int
+    passing_error_classes: tuple[str, ...]
     finish_wait_s: float
     episode_decisions_max: int
     episode_failures_max: int

@@ -15,9 +15,10 @@ from pydantic import Field, ValidationError
 from memory_service.errors import SetupRefused
 from memory_service.settings import Section
 from memory_service.terms import stemmed
+from memory_service.write.contrasts import Contrasts
 from memory_service.write.rules import literal_pattern
 
-Role = Literal["change", "past", "doubt", "several", "ended", "weak", "negation", "flip"]
+Role = Literal["change", "change_to", "past", "doubt", "several", "ended", "weak", "negation", "flip"]
 
 
 class ConflictLimits(Section):
@@ -39,11 +40,18 @@ class Attribute(Section):
 
 class _Marks(Section):
     change: tuple[str, ...]
+    change_to: tuple[str, ...]
     past: tuple[str, ...]
     several: tuple[str, ...]
     ended: tuple[str, ...]
     doubt: tuple[str, ...]
     ignored: tuple[str, ...]
+    prepositions: tuple[str, ...]
+    origin: tuple[str, ...]
+    narrowing: tuple[str, ...]
+    many: tuple[str, ...]
+    light: tuple[str, ...]
+    wishes: tuple[str, ...]
 
 
 class _Same(Section):
@@ -88,6 +96,8 @@ class Word:
 class ConflictRules:
     """`phrases` finds every phrase of the file, the longest first, in normalised text; `words` says what each means.
 
+    Weak words that are `prepositions`, and those that name an origin ("from"); tokens that say when or for what (`narrowing`);
+    tokens of verbs that can have several objects (`many`), and of words that say how a value is meant (`light`).
     `attributes` by token; `kinds`: token → kinds of value that it is one of.
     """
 
@@ -96,10 +106,17 @@ class ConflictRules:
     words: Mapping[str, Word]
     attributes: Mapping[str, tuple[Attribute, ...]]
     kinds: Mapping[str, frozenset[str]]
+    prepositions: frozenset[str]
+    origin_words: frozenset[str]
+    narrowing: frozenset[str]
+    many: frozenset[str]
+    light: frozenset[str]
+    wishes: frozenset[str]
+    contrasts: Contrasts
 
 
-def load_conflict_rules(path: Path) -> ConflictRules:
-    """Read config/conflicts.toml.  Raises SetupRefused naming the file and the entry that is wrong."""
+def load_conflict_rules(path: Path, contrasts: Contrasts) -> ConflictRules:
+    """Read config/conflicts.toml; numerals are those of `contrasts`.  Raises SetupRefused naming the file and the entry that is wrong."""
     try:
         file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as problem:
@@ -109,7 +126,7 @@ def load_conflict_rules(path: Path) -> ConflictRules:
     except ValidationError as problem:
         entries = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
         raise SetupRefused(f"{path}: {entries}.") from problem
-    return _compiled(file)
+    return _compiled(file, contrasts)
 
 
 def token_of(phrase: str) -> str:
@@ -117,7 +134,7 @@ def token_of(phrase: str) -> str:
     return stemmed(phrase.casefold())
 
 
-def _compiled(file: _File) -> ConflictRules:
+def _compiled(file: _File, contrasts: Contrasts) -> ConflictRules:
     tokens = _tokens(file)
     roles: dict[str, set[Role]] = {}
 
@@ -127,7 +144,7 @@ def _compiled(file: _File) -> ConflictRules:
 
     marks = file.marks
     named: tuple[tuple[tuple[str, ...], Role], ...] = (
-        (marks.change, "change"), (marks.past, "past"), (marks.several, "several"), (marks.ended, "ended"),
+        (marks.change, "change"), (marks.change_to, "change_to"), (marks.past, "past"), (marks.several, "several"), (marks.ended, "ended"),
         (marks.doubt, "doubt"), (marks.ignored, "weak"), ((*file.negation.words, *file.negation.characters), "negation"),
     )  # fmt: skip
     for phrases, role in named:
@@ -152,7 +169,24 @@ def _compiled(file: _File) -> ConflictRules:
             kinds[tokens[value[0].casefold()]] = kinds.get(tokens[value[0].casefold()], frozenset()) | {kind.name}
     longest_first = sorted(words, key=lambda phrase: (-len(phrase), phrase))
     pattern = re.compile("|".join(literal_pattern(phrase) for phrase in longest_first), re.ASCII)
-    return ConflictRules(file.limits, pattern, words, attributes, kinds)
+
+    def tokens_of(phrases: Iterable[str]) -> frozenset[str]:
+        return frozenset(tokens.get(phrase.casefold(), token_of(phrase)) for phrase in phrases)
+
+    weak = (frozenset(marks.prepositions), frozenset(marks.origin))
+    return ConflictRules(
+        file.limits,
+        pattern,
+        words,
+        attributes,
+        kinds,
+        *weak,
+        tokens_of(marks.narrowing),
+        tokens_of(marks.many),
+        tokens_of(marks.light),
+        tokens_of(marks.wishes),
+        contrasts,
+    )
 
 
 def _tokens(file: _File) -> dict[str, str]:

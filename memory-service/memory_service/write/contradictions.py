@@ -17,7 +17,8 @@ from memory_service.stores.postgres import conflicts, memories
 from memory_service.stores.postgres.conflicts import Conflict
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.write.conflict_rules import ConflictRules
-from memory_service.write.conflicts import Statement, Verdict, relation_between, statements
+from memory_service.write.conflicts import Verdict, relation_between
+from memory_service.write.statements import Statement, statements
 
 
 class ConflictNumbers(Section):

@@ -121,7 +121,7 @@ def _taken_quantities(text: str, contrasts: Contrasts) -> tuple[str, dict[str, l
     """The text without its numbers, and the numbers.  Number words count like digits: 三次, 3 次, three times."""
     text = _VERSION_MARK.sub("", contrasts.not_numeral.sub(" ", text))
     text = contrasts.english_number.sub(lambda word: contrasts.english_numbers[word.group()], text)
-    text = contrasts.chinese_number.sub(lambda numeral: _arabic(numeral.group()), text)
+    text = contrasts.chinese_number.sub(lambda numeral: arabic(numeral.group()), text)
     quantities: dict[str, list[str]] = {}
     for match in contrasts.quantity.finditer(text):
         unit = contrasts.unit_of.get(match["unit"] or "", "")
@@ -138,7 +138,7 @@ def _value(match: re.Match[str]) -> str:
     return format((Decimal(digits) * times).quantize(Decimal("0.000001")).normalize(), "f")
 
 
-def _arabic(numeral: str) -> str:
+def arabic(numeral: str) -> str:
     """一百二十 → 120, 二〇二六 → 2026, 3 万 is handled by the caller.  第 is dropped: "第三次" and "第3次" are the same."""
     numeral = numeral.removeprefix("第")
     if all(sign in _DIGITS for sign in numeral):

@@ -63,6 +63,8 @@ class ImportanceRule:
     entity_boost: float
     entity_boost_max: float
     small_talk_penalty: float
+    vital_boost: float
+    vital: tuple[Pattern, ...]
     urgent: tuple[Pattern, ...]
     small_talk: tuple[Pattern, ...]
 
@@ -177,7 +179,8 @@ def load_summary_rules(path: Path) -> SummaryRules:
         question_marks=question.phrases("marks"),
         question_starts=question.phrases("starts"),
         event_types=tuple(
-            _event_type(_Section(path, f"event_type[{i}]", t), weights) for i, t in _rows(path, tables, "event_type")
+            _event_type(_Section(path, f"event_type[{i}]", t), weights, section("importance"))
+            for i, t in _rows(path, tables, "event_type")
         ),
         fallback=EventTypeRule(fallback.text("event_type"), None, fallback.number("importance"), (), ()),
         question=EventTypeRule(
@@ -197,8 +200,11 @@ def _rows(path: Path, tables: Mapping[str, object], name: str) -> list[tuple[int
     return list(enumerate(rows))
 
 
-def _event_type(section: _Section, weights: _Section) -> EventTypeRule:
+def _event_type(section: _Section, weights: _Section, importance: _Section) -> EventTypeRule:
+    """A type with `vital = true` has what is vital as strong cues, so that the patterns are written once."""
     cues = [Cue(p, weights.number(strength)) for strength in STRENGTHS for p in section.phrases(strength)]
+    if section.table.get("vital", False):
+        cues += [Cue(p, weights.number("strong")) for p in importance.phrases("vital")]
     if not cues:
         raise section.refused("", f"needs at least one cue in {' or '.join(STRENGTHS)}")
     category = section.text("category") if "category" in section.table else None
@@ -247,6 +253,8 @@ def _importance(section: _Section) -> ImportanceRule:
         entity_boost=section.number("entity_boost"),
         entity_boost_max=section.number("entity_boost_max"),
         small_talk_penalty=section.number("small_talk_penalty"),
+        vital_boost=section.number("vital_boost"),
+        vital=section.phrases("vital"),
         urgent=section.phrases("urgent"),
         small_talk=section.phrases("small_talk"),
     )

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from memory_service.domain import Caller, Clock, Memory
@@ -22,7 +22,7 @@ from memory_service.errors import (
 )
 from memory_service.models.ports import LanguageModel
 from memory_service.settings import Tunables
-from memory_service.stores.postgres import changes, memories, outbox
+from memory_service.stores.postgres import memories, outbox
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.vocabulary import Vocabulary
 from memory_service.write.contradictions import Contradictions
@@ -38,6 +38,14 @@ from memory_service.write.summarise import Summary, SummaryRules, summarise
 # Commits something of the caller's (the idempotent answer) together with the write.
 Record = Callable[[Connection, Any], Awaitable[None]]
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.01, 0.1
+
+
+class Erasing(Protocol):
+    """Erases memories with what was derived from them, in the caller's transaction; `lock` comes before any row is locked."""
+
+    async def lock(self, connection: Connection, tenant: str, ids: Sequence[UUID]) -> None: ...
+
+    async def erase(self, connection: Connection, tenant: str, ids: Sequence[UUID]) -> int: ...
 
 
 async def no_record(_connection: Connection, _result: Any) -> None:
@@ -59,6 +67,7 @@ class MemoryWriter:
         clock: Clock,
         nudge: Callable[[], None],
         apply_now: Callable[[UUID], Awaitable[None]],
+        erasing: Erasing,
         language: tuple[LanguageModel, ReadingTerms] | None = None,
     ) -> None:
         self._postgres = postgres
@@ -71,6 +80,7 @@ class MemoryWriter:
         self._clock = clock
         self._nudge = nudge
         self._apply_now = apply_now
+        self._erasing = erasing
         self._language = language
 
     async def write(self, caller: Caller, draft: Draft, record: Record = no_record) -> Written:
@@ -139,8 +149,9 @@ class MemoryWriter:
         """Erase one memory for good; returns what it was.  Raises NotFound, StaleVersion."""
 
         async def work(connection: Connection) -> Memory:
+            await self._erasing.lock(connection, caller.tenant, [memory_id])
             memory = await self._locked(connection, caller, memory_id, expected_version)
-            await changes.erase(connection, caller.tenant, [memory_id])
+            await self._erasing.erase(connection, caller.tenant, [memory_id])
             return memory
 
         erased = await self._postgres.transaction(work)

@@ -72,6 +72,7 @@ class TriggerRule:
     event_types: tuple[EventTypeRule, ...]
     weight_min: float
     phrases: tuple[Pattern, ...]
+    requests: tuple[Pattern, ...]
     denied: tuple[Pattern, ...]
 
 
@@ -124,10 +125,12 @@ def _spoken(turn: Turn, rules: TriggerRules) -> dict[TriggerName, Trigger]:
 
 
 def fires(sentence: str, rule: TriggerRule, rules: TriggerRules) -> bool:
-    """Does one statement, without quotations, set this trigger off?"""
-    if is_question(sentence, rules.summary):
-        return False
+    """Does one statement, or a request put as a question, without quotations, set this trigger off?"""
     if any(pattern.search(sentence) for pattern in (*rules.denied, *rule.denied)):
+        return False
+    if any(pattern.search(sentence) for pattern in rule.requests):
+        return True
+    if is_question(sentence, rules.summary):
         return False
     if any(pattern.search(sentence) for pattern in rule.phrases):
         return True
@@ -212,7 +215,7 @@ LIMITS = (
     "turns_between_writes", "messages_max", "draft_chars_max", "summary_messages_chars_max", "message_head_chars_max",
     "message_tail_chars_max", "tool_head_chars_max", "tool_tail_chars_max",
 )  # fmt: skip
-RULE_KEYS = ("name", "roles", "event_types", "weight_min", "phrases", "denied")
+RULE_KEYS = ("name", "roles", "event_types", "weight_min", "phrases", "requests", "denied")
 
 
 def _rule(path: Path, row: object, summary: SummaryRules) -> TriggerRule:
@@ -232,6 +235,7 @@ def _rule(path: Path, row: object, summary: SummaryRules) -> TriggerRule:
         event_types=tuple(known[one] for one in types),
         weight_min=_positive(path, f"{name}.weight_min", table["weight_min"]),
         phrases=_patterns(path, f"{name}.phrases", table["phrases"]),
+        requests=_patterns(path, f"{name}.requests", table["requests"]),
         denied=_patterns(path, f"{name}.denied", table["denied"]),
     )
 

@@ -14,7 +14,7 @@ def payload_of(held: Held) -> bytes:
     return orjson.dumps(
         {
             "id": held.id, "role": message.role, "content": message.content, "name": message.name, "at": message.at,
-            "task_id": held.task_id, "agent_id": held.agent_id, "tool_status": held.tool_status, "cut": held.cut,
+            "task_id": held.task_id, "agent_id": held.agent_id, "tool_status": held.tool_status, "cut": held.cut, "of": held.of,
         }
     )  # fmt: skip
 
@@ -30,4 +30,5 @@ def held_of(number: int, payload: bytes) -> Held:
         agent_id=raw["agent_id"],
         tool_status=raw["tool_status"],
         cut=raw["cut"],
+        of=tuple(UUID(one) for one in raw.get("of", ())),
     )

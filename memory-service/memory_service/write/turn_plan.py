@@ -23,18 +23,21 @@ from memory_service.write.triggers import (
     Turn,
     should_write,
 )
-from memory_service.write.turns import STATED, Note, TurnScope, merge_drafts, route_turn, turns_of
+from memory_service.write.turns import STATED, Note, TurnScope, is_spent, merge_drafts, route_turn, turns_of
 
 Span = tuple[int, int]
 # What ends the waiting of everything that waits.
 FLUSHING: frozenset[TriggerName] = frozenset({"turn_count", "task_end"})
-HAPPENED: frozenset[TriggerName] = frozenset({"tool_error", "tool_result"})
+ALL = 2**31 - 1  # the end of a message that is cut whole, however long it is
 _VISIBLE = re.compile(r"\w")
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One message of the buffer; `number` is its place, `cut` says that written sentences were taken out already."""
+    """One message of the buffer; `number` is its place, `cut` says that written sentences were taken out already.
+
+    `of` are the memories that sentences of its turn became.
+    """
 
     number: int
     id: UUID
@@ -43,6 +46,7 @@ class Held:
     agent_id: str | None = None
     tool_status: ToolStatus | None = None
     cut: bool = False
+    of: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +66,29 @@ class Occasion:
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
-    """`waiting` is how many turns stay in the buffer; `notes` are by task; `cuts` by number, the parts that get written."""
+    """`waiting` is how many turns stay in the buffer; `notes` are by task; `cuts` by number, the parts that get written.
+
+    `rests` are the messages that stay of turns in which something was stated, with the sentences.
+    """
 
     triggers: tuple[TriggerName, ...] = ()
     drafts: tuple[Draft, ...] = ()
     notes: Mapping[str, tuple[Note, ...]] = field(default_factory=dict)
     drops: frozenset[int] = frozenset()
     cuts: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
+    rests: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     waiting: int = 0
     living: frozenset[str] = frozenset()
 
     @property
     def touched(self) -> frozenset[int]:
+        """What is written now, whole or in part."""
         return self.drops | frozenset(self.cuts)
+
+    @property
+    def changed(self) -> frozenset[int]:
+        """What will not be in the buffer as it was."""
+        return self.touched | frozenset(self.rests)
 
 
 def plan_turns(held: Sequence[Held], fresh: Collection[int], occasion: Occasion, rules: TriggerRules) -> TurnPlan:
@@ -94,6 +108,7 @@ def plan_turns(held: Sequence[Held], fresh: Collection[int], occasion: Occasion,
         notes={part.task_id: tuple(dict.fromkeys(part.notes)) for part in parts if part.task_id and part.notes},
         drops=frozenset().union(*(part.drops for part in parts)),
         cuts={number: spans for part in parts for number, spans in part.cuts.items() if number not in part.drops},
+        rests={number: said for part in parts for number, said in part.rests.items() if number not in part.drops},
         waiting=sum(part.waiting for part in parts),
         living=occasion.living,
     )
@@ -115,6 +130,7 @@ class _TaskPlan:
         self.notes: list[Note] = []
         self.drops: set[int] = set()
         self.cuts: dict[int, tuple[Span, ...]] = {}
+        self.rests: dict[int, tuple[str, ...]] = {}
 
     @property
     def waiting(self) -> int:
@@ -125,6 +141,8 @@ class _TaskPlan:
         turns = grouped(self._held)
         for at, turn in enumerate(turns):
             self._take(turn, last=at == len(turns) - 1)
+        if self.drafts or self.apart:
+            self._drop_spent()
 
     def _take(self, turn: list[Held], *, last: bool) -> None:
         new = [one for one in turn if one.number in self._fresh]
@@ -145,28 +163,46 @@ class _TaskPlan:
     def _route(self, turn: list[Held], triggers: Sequence[Trigger]) -> None:
         names = {trigger.name for trigger in triggers}
         scope = self._scope(turn)
-        *longer_ago, earlier = self._packed(turn) if names & FLUSHING else [[]]
+        rest = self._without_stated(turn, triggers)
+        *longer_ago, earlier = self._packed(rest) if names & FLUSHING else [[]]
         for group in longer_ago:
             cause = [one for one in triggers if one.name in FLUSHING][:1]
             self.apart += route_turn(group[-1], cause, group[:-1], scope, self._rules).drafts
-        routed = route_turn(_turn(turn), triggers, earlier, scope, self._rules)
+        routed = route_turn(_turn(rest), triggers, earlier, scope, self._rules)
         self.triggers |= names
         self.drafts += routed.drafts
         self.notes += routed.notes
         if names & FLUSHING:
-            self.drops |= {one.number for group in (*self._pending, turn) for one in group}
+            self.drops |= {one.number for group in self._pending for one in group}
             self._pending = []
-        elif names & HAPPENED or ("state_change" in names and not scope.notable):
-            self.drops |= {one.number for one in turn}
-        else:
-            rest = self._without_stated(turn, triggers)
-            self._pending += [rest] if rest else []
+        if names & FLUSHING or any(draft.kind == "episodic" for draft in routed.drafts):
+            rest = self._left(rest)
+        self._pending += [rest] if rest else []
+        stated = tuple(dict.fromkeys(one for trigger in triggers if trigger.name in STATED for one in trigger.sentences))
+        if stated:
+            self.rests |= {one.number: stated for one in rest}
+
+    def _left(self, rest: list[Held]) -> list[Held]:
+        """What stays of a turn that is written: an empty message where something new was stated, so that an answer to it
+        that comes later is known as one."""
+        left = [one for one in rest if one.number in self.cuts]
+        self.drops |= {one.number for one in rest} - {one.number for one in left}
+        for one in left:
+            self.cuts[one.number] = ((0, ALL),)
+        return [replace(one, message=replace(one.message, content="")) for one in left]
+
+    def _drop_spent(self) -> None:
+        """Answers to what was stated go with it.  The last turn's empty message stays: more answers may come."""
+        for at, turn in enumerate(self._pending):
+            if is_spent([one.message for one in turn]):
+                awaits = at == len(self._pending) - 1
+                self.drops |= {one.number for one in turn if not (awaits and one.message.role == "user")}
 
     def _packed(self, last: list[Held]) -> list[list[Turn]]:
         """What waits, in groups that fit one memory each; the last group leaves room for the turn `last`."""
         groups: list[list[Turn]] = [[]]
         room = self._rules.draft_chars_max - _shown_chars(last, self._rules)
-        for turn in reversed(self._pending):
+        for turn in reversed([one for one in self._pending if not is_spent([held.message for held in one])]):
             chars = _shown_chars(turn, self._rules)
             if chars > room and (groups[0] or len(groups) == 1):
                 groups.insert(0, [])
@@ -176,7 +212,7 @@ class _TaskPlan:
         return groups
 
     def _without_stated(self, turn: list[Held], triggers: Sequence[Trigger]) -> list[Held]:
-        """What of the turn still waits once its statements are written."""
+        """The turn once its statements are written: as many messages, an empty one where nothing else was said."""
         for trigger in triggers:
             if trigger.name in STATED and trigger.message is not None:
                 one = turn[trigger.message]
@@ -187,9 +223,8 @@ class _TaskPlan:
             parts = self.cuts.get(one.number, ())
             left = without(one.message.content, parts)
             if parts and not _VISIBLE.search(left):
-                self.drops.add(one.number)
-            else:
-                rest.append(replace(one, message=replace(one.message, content=left)))
+                self.cuts[one.number], left = ((0, ALL),), ""
+            rest.append(replace(one, message=replace(one.message, content=left)))
         return rest
 
     def _scope(self, turn: Sequence[Held]) -> TurnScope:
@@ -210,6 +245,19 @@ def grouped(held: Sequence[Held]) -> list[list[Held]]:
         groups.append(list(held[start : start + len(turn.messages)]))
         start += len(turn.messages)
     return groups
+
+
+def forgetting(held: Sequence[Held], gone: Collection[UUID]) -> list[Held]:
+    """All that is held, with nothing left in the turns that one of the memories `gone` was made of."""
+    tasks: dict[str | None, list[Held]] = {}
+    for one in held:
+        tasks.setdefault(one.task_id, []).append(one)
+    turns = [turn for messages in tasks.values() for turn in grouped(messages)]
+    erased = {one.number for turn in turns if any(set(other.of) & set(gone) for other in turn) for one in turn}
+    return [
+        replace(one, message=replace(one.message, content=""), cut=True, of=()) if one.number in erased else one
+        for one in held
+    ]
 
 
 def spans_of(content: str, sentences: Sequence[str]) -> tuple[Span, ...]:
@@ -256,4 +304,4 @@ def _shown_chars(held: Sequence[Held], rules: TriggerRules) -> int:
 
 
 def _is_turn(held: Sequence[Held]) -> bool:
-    return any(one.message.role == "user" for one in held)
+    return any(one.message.role == "user" and one.message.content for one in held)

@@ -17,15 +17,17 @@ out of the buffer again, so that sending it again is right.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from memory_service.access import require_user, require_writer
 from memory_service.domain import Caller, Clock, new_id
 from memory_service.errors import HindsightError, StoreUnavailable
 from memory_service.models.ports import LanguageModel
+from memory_service.secrets import Secrets
+from memory_service.stores.postgres import memories
 from memory_service.stores.postgres import turns as written_turns
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.stores.session_buffer import Entry, SessionBuffer, SessionKey
@@ -33,7 +35,7 @@ from memory_service.write.drafts import Written
 from memory_service.write.service import MemoryWriter, Record, no_record
 from memory_service.write.triggers import TriggerRules
 from memory_service.write.turn_codec import held_of, payload_of
-from memory_service.write.turn_plan import Held, Occasion, TurnPlan, plan_turns, without
+from memory_service.write.turn_plan import Held, Occasion, TurnPlan, forgetting, plan_turns, without
 from memory_service.write.turn_reading import ReadDraft, TurnTerms, causes, read_drafts
 from memory_service.write.turn_settings import TurnNumbers
 from memory_service.write.turn_values import TaskNotes, TurnsAnswer, TurnsRequest, WorkingNotes, WrittenTurn
@@ -64,6 +66,7 @@ class Turns:
         rules: TriggerRules,
         numbers: TurnNumbers,
         clock: Clock,
+        secrets: Secrets,
         language: tuple[LanguageModel, TurnTerms] | None = None,
     ) -> None:
         self._postgres = postgres
@@ -73,6 +76,7 @@ class Turns:
         self._rules = rules
         self.numbers = numbers
         self._clock = clock
+        self._secrets = secrets
         self._language = language
 
     async def take(self, caller: Caller, request: TurnsRequest, record: Record = no_record) -> TurnsAnswer:
@@ -80,7 +84,7 @@ class Turns:
         require_writer(caller)
         require_user(caller, request.user_id)
         claims = _Claims(SessionKey(caller.tenant, request.user_id, request.session_id), uuid4().hex)
-        own = self._arrived(request)
+        own = await asyncio.to_thread(self._arrived, request)  # masking a megabyte takes its time
         try:
             entries = await self._appended(caller, claims, request.batch, own)
         except StoreUnavailable as error:
@@ -116,13 +120,13 @@ class Turns:
     # Steps.
 
     def _arrived(self, request: TurnsRequest) -> list[Held]:
-        """The request's messages, dated, numbered from 0; the tool's status belongs to the last."""
+        """The request's messages without secrets, dated, numbered from 0; the tool's status belongs to the last."""
         now, last = self._clock(), len(request.messages) - 1
         return [
             Held(
                 number=at,
                 id=new_id(),
-                message=message if message.at is not None else replace(message, at=now),
+                message=replace(message, content=self._secrets.masked(message.content), at=message.at or now),
                 task_id=request.task_id,
                 agent_id=request.agent_id,
                 tool_status=request.last_tool_status if at == last else None,
@@ -166,14 +170,14 @@ class Turns:
         full = overfull or sum(len(entry.payload) for entry in entries) > self.numbers.flush_bytes
         occasion = await self._occasion(caller, claims.key, task_id, ended=ended, overfull=full)
         plan = await asyncio.to_thread(plan_turns, held, claims.mine | lapsed, occasion, self._rules)
-        wanted = (plan.touched | lapsed) - claims.mine
+        wanted = (plan.changed | lapsed) - claims.mine
         claims.taken = await self._buffer.claim(claims.key, claims.holder, sorted(wanted))
         if claims.taken != wanted:  # another request was faster with some: they are its work
             held = [one for one in held if one.number in claims.mine | claims.taken]
             fresh = claims.mine | (lapsed & claims.taken)
             plan = await asyncio.to_thread(plan_turns, held, fresh, occasion, self._rules)
         answer = await self._written(caller, claims.key.user_id, held, plan, task_id, record)
-        await self._settled(claims, held, plan, gone & claims.taken)
+        await self._settled(claims, held, plan, gone & claims.taken, _statements(plan, answer.written))
         await self._noted(caller, claims.key.user_id, task_id, answer.notes)
         return answer
 
@@ -183,7 +187,7 @@ class Turns:
         doubtful = {entry.number for entry in entries if entry.claim == "lapsed"}
         ids = [one.id for one in held if one.number in doubtful]
         if not ids:
-            return held
+            return await self._remembered(caller, held)
         known = await self._postgres.read(lambda c: written_turns.written_of(c, caller.tenant, key.user_id, ids))
         left = []
         for one in held:
@@ -191,7 +195,18 @@ class Turns:
             if cuts is not None:
                 text = one.message.content if one.cut else without(one.message.content, cuts)
                 left.append(replace(one, message=replace(one.message, content=text), cut=one.cut or bool(cuts)))
-        return [one for one in left if one.message.content]
+        return await self._remembered(caller, [one for one in left if one.cut or one.message.content])
+
+    async def _remembered(self, caller: Caller, held: list[Held]) -> list[Held]:
+        """Without what is left of turns whose statements were erased since; the relay takes it out of the buffer."""
+        ids = list({one for message in held for one in message.of})
+        if not ids:
+            return held
+        try:
+            rows = await self._postgres.read(lambda c: memories.get_many(c, caller.tenant, ids))
+        except StoreUnavailable:  # then nothing is written now either
+            return held
+        return forgetting(held, set(ids) - {row.id for row in rows})
 
     async def _occasion(
         self, caller: Caller, key: SessionKey, task_id: str | None, *, ended: bool, overfull: bool
@@ -249,14 +264,21 @@ class Turns:
         model, terms = self._language
         return await read_drafts(plan.drafts, [one.message for one in held], model, terms)
 
-    async def _settled(self, claims: _Claims, held: Sequence[Held], plan: TurnPlan, gone: set[int]) -> None:
-        """Empty the buffer of what was written.  With Redis gone by now, turn_written keeps it from being written again."""
+    async def _settled(
+        self, claims: _Claims, held: Sequence[Held], plan: TurnPlan, gone: set[int], made: Mapping[str, UUID]
+    ) -> None:
+        """Empty the buffer of what was written.  With Redis gone by now, turn_written keeps it from being written again.
+
+        What stays of a turn remembers the memories that its statements became (`made`, by sentence).
+        """
         keep = dict.fromkeys(claims.mine | claims.taken, b"")
         for one in held:
             spans = plan.cuts.get(one.number, ())
-            if one.number in keep and (spans or one.cut):
-                text = without(one.message.content, spans)
-                keep[one.number] = payload_of(replace(one, message=replace(one.message, content=text), cut=True))
+            of = tuple(made[said] for said in plan.rests.get(one.number, ()) if said in made)
+            if one.number in keep and (spans or one.cut or of):
+                text, cut = without(one.message.content, spans), one.cut or bool(spans)
+                changed = replace(one, message=replace(one.message, content=text), cut=cut, of=(*one.of, *of))
+                keep[one.number] = payload_of(changed)
         drop = plan.drops | gone
         with suppress(StoreUnavailable):
             await self._buffer.settle(
@@ -305,6 +327,12 @@ def _shown(read: ReadDraft, result: Written | HindsightError) -> WrittenTurn:
     if isinstance(result, HindsightError):
         return WrittenTurn(trigger, read.by, "rejected", error=result, reason=read.reason)
     return WrittenTurn(trigger, read.by, result.status, result.memory, reason=read.reason)
+
+
+def _statements(plan: TurnPlan, written: Sequence[WrittenTurn]) -> dict[str, UUID]:
+    """What became of each stated sentence.  The first results are those of the plan's drafts, in their order."""
+    pairs = zip(plan.drafts, written, strict=False)
+    return {draft.content: one.memory.id for draft, one in pairs if draft.kind != "episodic" and one.memory is not None}
 
 
 def _notes(

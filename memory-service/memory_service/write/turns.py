@@ -78,12 +78,14 @@ def turns_of(messages: Sequence[Message], last_tool_status: ToolStatus | None = 
 def route_turn(
     turn: Turn, triggers: Sequence[Trigger], earlier: Sequence[Turn], scope: TurnScope, rules: TriggerRules
 ) -> Routed:
-    """Drafts and notes for what fired, not yet merged; nothing when nothing fired.
+    """Drafts and notes for what fired, not yet merged; nothing when nothing fired.  A statement becomes one memory only.
 
+    Statements come from the triggers; `turn` is what is left of the turn without them, an empty message where all was stated.
     `earlier` are the turns in the buffer that were not written yet: they join what is written for a count or an end.
     """
     drafts: list[Draft] = []
     notes: list[Note] = []
+    stated = frozenset(one for trigger in triggers if trigger.name in STATED for one in trigger.sentences)
     for trigger in triggers:
         if trigger.name in STATED:
             drafts += [_stated(trigger, turn, sentence, scope) for sentence in trigger.sentences]
@@ -92,13 +94,22 @@ def route_turn(
             if trigger.name == "tool_error" and scope.notable:
                 notes.append(Note("failure", _what_failed(turn, trigger, rules)))
         elif trigger.name == "state_change":
-            if not scope.notable:
+            told = [sentence for sentence in trigger.sentences if sentence not in stated]
+            if scope.notable:
+                notes += [Note("step", sentence) for sentence in told]
+            elif told or not trigger.sentences:
                 drafts.append(_happened(trigger, [turn], None, scope, rules))
-            else:
-                notes += [Note("step", sentence) for sentence in trigger.sentences]
         else:
-            drafts.append(_happened(trigger, [*earlier, turn], None, scope, rules))
-    return Routed(tuple(drafts), tuple(dict.fromkeys(notes)))
+            told_by = [one for one in (*earlier, turn) if not is_spent(one.messages)]
+            drafts += [_happened(trigger, told_by, None, scope, rules)] if told_by else []
+    return Routed(tuple(draft for draft in drafts if draft.content), tuple(dict.fromkeys(notes)))
+
+
+def is_spent(messages: Sequence[Message]) -> bool:
+    """Was all that the user said in this turn written as statements, so that only the answers to them are left?"""
+    said = [message.content for message in messages if message.role == "user"]
+    worked = any(message.role == "tool" and message.content for message in messages)
+    return bool(said) and not any(said) and not worked
 
 
 def merge_drafts(drafts: Sequence[Draft], chars_max: int) -> list[Draft]:

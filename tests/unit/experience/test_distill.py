@@ -330,7 +330,7 @@ def test_feedback_is_kept_in_the_users_words_split_into_do_and_do_not():
     )
     assert (lesson.action, lesson.avoid) == (
         "Ask for the cost centre before booking.",
-        "Don't use the corporate card for hotels.",
+        "use the corporate card for hotels",
     )
     assert (lesson.origin, lesson.confidence) == ("feedback", rules().confidence.feedback)
 
@@ -357,14 +357,14 @@ def test_every_finished_run_leaves_one_lesson_that_names_its_case():
 
 def test_two_runs_of_one_task_have_the_same_conditions_whatever_their_outcome():
     good, poor = (
-        lessons(run(ok("load"), outcome=outcome, task_type="report"))[0] for outcome in ("success", "failure")
+        lessons(run(ok("load"), ok("count"), outcome=outcome, task_type="report"))[0] for outcome in ("success", "failure")
     )
     assert good.conditions == poor.conditions
 
 
 def test_goal_conditions_hold_no_ids_numbers_or_words_of_asking():
     [lesson] = lessons(
-        run(ok("cancel"), goal="I want you to cancel order 4711-X of mia_li_3668 because the parcel arrived broken")
+        run(ok("find_order"), ok("cancel"), goal="I want you to cancel order 4711-X of mia_li_3668 because the parcel arrived broken")
     )
     terms = {value for _, _, value in conditions_of(lesson)}
     assert terms == {"cancel", "order", "becaus", "parcel", "arriv"}
@@ -408,6 +408,7 @@ def test_lessons_follow_a_chinese_goal():
     steps = [
         bad("read_file", "编码错误：无法解码", path="/数据/销售.csv"),
         ok("read_file", path="/数据/销售.csv", encoding="gb18030"),
+        ok("write_file", path="/数据/汇总.csv"),
     ]
     found = lessons(
         run(*steps, goal="读取销售数据并按地区汇总金额", feedback="以后先确认文件编码。不要直接覆盖原文件。")
@@ -416,7 +417,7 @@ def test_lessons_follow_a_chinese_goal():
     assert texts["recovered_call"].action == '调用 `read_file` 时带上 `encoding` = "gb18030"。'
     assert (texts["user_feedback"].action, texts["user_feedback"].avoid) == (
         "以后先确认文件编码。",
-        "不要直接覆盖原文件。",
+        "直接覆盖原文件",
     )
     assert texts["what_worked"].rationale.startswith("目标：读取销售数据并按地区汇总金额")
 
@@ -529,7 +530,7 @@ def test_the_state_before_a_call_forgets_an_error_that_was_cured():
 
 def test_conditions_of_a_run_hold_for_the_state_of_the_same_task():
     goal = "Export the quarterly invoices for the auditors"
-    [lesson] = lessons(run(ok("export"), goal=goal, task_type="finance"))
+    [lesson] = lessons(run(ok("query"), ok("export"), goal=goal, task_type="finance"))
     state = state_of(rules(), goal=goal, task_type="finance", tool="export", arguments={}, past=[])
     for field, operator, value in conditions_of(lesson):
         assert value in state[field] if operator == "contains" else state[field] == value

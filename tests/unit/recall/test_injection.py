@@ -382,3 +382,21 @@ def test_the_budget_holds_in_tokens_of_the_bundled_model(
 def test_a_first_hit_never_leaves_the_answer_empty_when_a_few_words_fit(content: str, budget: int) -> None:
     answer = block([memory(1, content=content * 40, summary=content)], budget=budget)
     assert [i.id.int for i in answer.items] == [1]
+
+
+@pytest.mark.parametrize(("query", "mark"), [("Which port?", "possibly relevant"), ("哪个端口？", "可能相关")])
+def test_a_lesson_that_is_only_possibly_relevant_says_so_and_is_never_shown_whole(query: str, mark: str) -> None:
+    sure, maybe = lesson(1, score=0.99), lesson(2, score=0.99, possibly=True)
+    told = inject([], [maybe, sure], query, 1_500, words, numbers(), NOW)
+    assert {one.id.int: one.grade for one in told.items} == {1: "full", 2: "summary"}
+    lines = {UUID(line[3:39]).int: line for line in told.text.splitlines() if line.startswith("- [")}
+    assert mark in lines[2]
+    assert mark not in lines[1]
+    assert "GB18030" in lines[1]
+    assert "GB18030" not in lines[2]
+
+
+def test_a_possibly_relevant_lesson_that_must_be_cut_stays_without_its_rationale() -> None:
+    told = inject([], [lesson(1, possibly=True, action="a" * 900)], "q", 110, words, numbers(), NOW)
+    assert [one.grade for one in told.items] == ["summary"]
+    assert "GB18030" not in told.text

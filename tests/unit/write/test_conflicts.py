@@ -11,9 +11,11 @@ from memory_service.errors import SetupRefused
 from memory_service.settings import Settings
 from memory_service.write.conflict_rules import load_conflict_rules
 from memory_service.write.conflicts import Verdict, relation_of
+from memory_service.write.contrasts import load_contrasts
 
 FILE = Settings().config_folder / "conflicts.toml"
-RULES = load_conflict_rules(FILE)
+CONTRASTS = load_contrasts(FILE.with_name("contrasts.toml"))
+RULES = load_conflict_rules(FILE, CONTRASTS)
 PAIRS = Path(__file__).parents[3] / "benchmarks" / "conflict_pairs.jsonl"
 
 
@@ -122,4 +124,38 @@ def test_a_wrong_file_is_refused_naming_the_entry(tmp_path: Path, change: tuple[
     wrong = tmp_path / "conflicts.toml"
     wrong.write_text(FILE.read_text(encoding="utf-8").replace(*change, 1), encoding="utf-8")
     with pytest.raises(SetupRefused, match=named):
-        load_conflict_rules(wrong)
+        load_conflict_rules(wrong, CONTRASTS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "relation"),
+    [
+        ("The DNS server is at 10.0.0.53.", "DNS server address: 10.0.4.2.", "update"),
+        ("My phone plan costs 25 euros a month.", "I now pay 32 euros a month for my phone plan.", "update"),
+        ("接口超时时间为30秒。", "API 超时设成了60秒。", "update"),
+        ("CI runs on Jenkins.", "We migrated CI from Jenkins to GitHub Actions.", "update"),
+        ("The review is on March 12.", "The review has been pushed to March 19.", "update"),
+        ("I indent Python with tabs.", "I always use spaces for indentation in Python.", "contradiction"),
+        ("The build server runs Debian.", "The build server runs Fedora.", "contradiction"),
+        ("用户晕车，坐不了长途大巴。", "用户从不晕车，长途大巴没问题。", "contradiction"),
+    ],
+)
+def test_the_same_thing_in_other_words_is_seen(old: str, new: str, relation: str) -> None:
+    verdict = between(old, new)
+    assert verdict is not None
+    assert verdict.relation == relation
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Backups run nightly at 2.", "Log rotation runs nightly at 3."),
+        ("The backup runs at 02:00.", "On Sundays the backup runs at 05:00."),
+        ("The server port is 22.", "The server version is 23."),
+        ("I prefer tea.", "On weekends, I prefer coffee."),
+        ("I speak French.", "I speak German."),
+        ("We moved the docs from Notion to GitLab.", "CI runs on Jenkins."),
+    ],
+)
+def test_a_value_of_something_else_or_of_another_time_is_left_alone(old: str, new: str) -> None:
+    assert between(old, new) is None

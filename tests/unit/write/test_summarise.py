@@ -157,3 +157,26 @@ def test_a_bad_rules_file_is_refused_by_name(tmp_path: Path, found: str, replace
     with pytest.raises(SetupRefused) as refused:
         load_summary_rules(tmp_path / "summarise.toml")
     assert named in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "I'm vegetarian and allergic to peanuts.", "I am severely allergic to penicillin.", "My son has asthma.",
+        "I don't eat pork.", "I use a wheelchair.", "I have type 2 diabetes.", "I have two kids.", "My wife is pregnant.",
+        "我是素食者。", "我对花生过敏。", "我有糖尿病。", "我女儿对牛奶过敏。", "我不吃猪肉。", "我是色盲。", "我坐轮椅。",
+    ],
+)  # fmt: skip
+def test_what_can_harm_a_person_when_forgotten_is_knowledge_of_high_importance(content: str) -> None:
+    found = summarise(content, shipped_rules())
+    assert route("auto", found) == "semantic"
+    assert found.category in ("profile", "preference")
+    assert found.importance >= 0.8
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["Are you allergic to peanuts?", "The build is allergic to spaces: error: no such file.", "你对花生过敏吗？", "My name is Lin."],
+)
+def test_what_only_sounds_vital_stays_as_important_as_its_kind(content: str) -> None:
+    assert summarise(content, shipped_rules()).importance < 0.8

@@ -7,7 +7,16 @@ import pytest
 
 from memory_service.write.triggers import Message, Role
 from memory_service.write.turn_codec import held_of, payload_of
-from memory_service.write.turn_plan import Held, Occasion, TurnPlan, merged_spans, plan_turns, spans_of, without
+from memory_service.write.turn_plan import (
+    Held,
+    Occasion,
+    TurnPlan,
+    forgetting,
+    merged_spans,
+    plan_turns,
+    spans_of,
+    without,
+)
 from tests.unit.write.turn_factories import NOW, trigger_rules
 
 
@@ -39,9 +48,60 @@ def test_a_stated_sentence_is_cut_and_the_rest_waits() -> None:
     assert (plan.cuts, plan.drops, plan.waiting) == ({1: ((9, 25),)}, frozenset(), 1)
 
 
-def test_a_message_that_is_nothing_but_the_statement_leaves_whole() -> None:
-    plan = planned(held(("user", "I prefer tables."), ("assistant", "Fine.")))
-    assert (plan.drops, plan.waiting) == ({1}, 0)
+def test_a_turn_that_is_nothing_but_the_statement_leaves_with_its_answer() -> None:
+    plan = planned(held(("user", "I prefer tables."), ("assistant", "Tables it is.")))
+    assert ([one.content for one in plan.drafts], plan.drops, plan.waiting) == (["I prefer tables."], {2}, 0)
+    assert without("I prefer tables.", plan.cuts[1]) == ""  # an empty message stays: it tells what a later answer answers
+
+
+def test_the_late_answer_to_a_statement_is_in_no_episode() -> None:
+    before = held(("user", ""), cut=True)
+    late = held(("assistant", "Tables it is."), start=2)
+    waits = planned([*before, *late], [2])
+    assert (waits.drafts, waits.waiting) == ((), 0)
+    end = planned([*before, *late, *held(("user", "That's all."), start=3)], [3])
+    assert ([one.content for one in end.drafts], end.drops) == (["user: That's all."], {1, 2, 3})
+    only = planned([*before, *late], [2], overfull=True)
+    assert (only.drafts, only.drops) == ((), {1, 2})
+
+
+def test_a_tools_answer_is_kept_though_the_user_only_stated_something() -> None:
+    messages = held(("user", "I prefer tables."), ("tool", "rows: 812"), ("assistant", "It has 812 rows."))
+    assert (planned(messages).drops, planned(messages).waiting) == (frozenset(), 0)
+    (episode,) = [one for one in planned(messages, [], overfull=True).drafts if one.kind == "episodic"]
+    assert "rows: 812" in episode.content
+
+
+@pytest.mark.parametrize(
+    "text", ["不对，截止日期是周五，不是周四。", "No, the deadline is Friday, not Thursday.", "No, we decided on Redis, not Kafka."]
+)
+def test_one_statement_is_one_memory(text: str) -> None:
+    plan = planned(held(("user", text), ("assistant", "Noted.")))
+    assert set(plan.triggers) >= {"correction"}
+    assert [(one.content, one.metadata["triggers"][0]) for one in plan.drafts] == [(text, "correction")]
+
+
+def test_a_statement_is_in_the_episode_of_no_turn() -> None:
+    messages = held(("user", "I prefer tables. Run it."), ("tool", "Error: disk full"), ("assistant", "It failed."))
+    kinds = {one.kind: one.content for one in planned(messages).drafts}
+    assert kinds["semantic"] == "I prefer tables."
+    assert kinds["episodic"] == "user: Run it.\ntool: Error: disk full\nassistant: It failed."
+
+
+def test_what_stays_of_a_turn_remembers_what_was_stated_in_it() -> None:
+    plan = planned(held(("user", "Open it. I prefer tables."), ("assistant", "Opened.")))
+    assert plan.rests == {1: ("I prefer tables.",), 2: ("I prefer tables.",)}
+    assert plan.changed == {1, 2}
+
+
+def test_the_rest_of_a_turn_goes_with_the_memory_that_it_became() -> None:
+    memory = UUID(int=7)
+    one = held(("user", "Open it."), ("assistant", "Opened."), of=(memory,))
+    late = held(("assistant", "Anything else?"), start=3)
+    other = held(("user", "Next."), start=4)
+    left = forgetting([*one, *late, *other], {memory})
+    assert [(m.number, m.message.content, m.of) for m in left] == [(1, "", ()), (2, "", ()), (3, "", ()), (4, "Next.", ())]
+    assert forgetting([*one, *late, *other], {UUID(int=8)}) == [*one, *late, *other]
 
 
 def test_a_message_without_letters_is_not_lost() -> None:
@@ -116,5 +176,5 @@ def test_parts_are_taken_out_once() -> None:
 
 
 def test_a_message_survives_the_buffer() -> None:
-    (one,) = held(("user", "你好 “x” \U0001f600"), task_id="t", agent_id="a", tool_status="error", cut=True)
+    (one,) = held(("user", "你好 “x” \U0001f600"), task_id="t", agent_id="a", tool_status="error", cut=True, of=(UUID(int=5),))
     assert held_of(1, payload_of(one)) == one

@@ -4,7 +4,7 @@
 and refused with a reason when it is trivial.  Pure and deterministic: equal runs give equal lessons.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from memory_service.experience.distill.acceptance import refusal
 from memory_service.experience.distill.feedback import user_feedback
@@ -56,6 +56,8 @@ def distill(
         key = tuple(sorted((triple.field, triple.operator, repr(triple.value)) for triple in lesson.conditions))
         if not reason and key in kept:
             reason = f"another lesson of this run ({kept[key].rule}) has the same conditions"
+        if not reason and lesson.rule == "permanent_error":
+            reason = _covered(lesson, kept.values())
         if not reason and len(kept) >= rules.limits.lessons_max:
             reason = f"the run already gave {rules.limits.lessons_max} lessons"
         if reason:
@@ -64,3 +66,16 @@ def distill(
             kept[key] = lesson
             judged.append(lesson)
     return judged
+
+
+def _covered(lesson: Lesson, kept: Iterable[Lesson]) -> str:
+    """Why a dead resource is no lesson: another of this run warns of the whole place it stands in."""
+    mine = {triple.field: triple.value for triple in lesson.conditions if triple.operator in ("starts_with", "eq")}
+    for other in kept:
+        places = [t for t in other.conditions if t.operator == "starts_with" and t.field.startswith("arguments.")]
+        tool = next((t.value for t in other.conditions if t.field == "tool"), None)
+        if places and tool == mine.get("tool") and len(other.conditions) == len(places) + 1 and all(
+            isinstance(mine.get(t.field), str) and mine[t.field].startswith(t.value) for t in places
+        ):  # fmt: skip
+            return f"another lesson of this run ({other.rule}) speaks of the whole place"
+    return ""

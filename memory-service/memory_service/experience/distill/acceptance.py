@@ -10,6 +10,7 @@ from memory_service.experience.quoting import MASK, masked
 from memory_service.experience.trajectory import text_of, words
 
 _ACTION_WORDS_MIN = 3
+_FEEDBACK_WORDS_MIN = 2  # "Use euros."
 
 
 def refusal(lesson: Lesson, run: RunView) -> str:
@@ -20,25 +21,32 @@ def refusal(lesson: Lesson, run: RunView) -> str:
     contradiction = _contradicted_by(lesson, run)
     if contradiction is not None:
         return f"step {contradiction} of the same run worked although it met these conditions"
-    if (
-        lesson.rule == "what_worked"
-        and len(run.steps) == 1
-        and lesson.origin == "success"
-        and not run.trajectory.goal.strip()
-    ):
-        return "one plain call teaches nothing"
+    if lesson.rule == "what_worked" and _one_plain_tool(run):
+        return "a way of one tool teaches nothing"
     return ""
+
+
+def _one_plain_tool(run: RunView) -> bool:
+    """All was done with one tool and nobody was talked to: that it worked in the end names no way.  Its failures have lessons
+    of their own."""
+    if run.dialogue or any(run.is_talk(step) for step in run.steps):
+        return False
+    return len({step.tool for step in run.steps if run.is_call(step)}) == 1
 
 
 def trivial(lesson: Lesson, run: RunView) -> str:
     """Why a lesson says nothing, or nothing that may be kept, whoever found it; "" when it does."""
     if not lesson.conditions:
         return "it has no condition, so it would apply always"
-    if lesson.rule == "user_feedback" and len(words(run.trajectory.feedback or "")) < _ACTION_WORDS_MIN:
+    of_user = lesson.rule == "user_feedback"
+    words_min = _FEEDBACK_WORDS_MIN if of_user else _ACTION_WORDS_MIN
+    if of_user and len(words(run.trajectory.feedback or "")) < words_min:
         return "the feedback is too short to tell what to do"
-    if len(words(lesson.action)) + len(words(lesson.avoid)) < _ACTION_WORDS_MIN:
+    if of_user and not lesson.action:
+        return "the feedback judges the run and tells nothing to do"
+    if len(words(lesson.action)) + len(words(lesson.avoid)) < words_min:
         return "it says nothing to do or to avoid"
-    if _says_nothing(lesson, run):
+    if _says_nothing(lesson, run, words_min):
         return "it is advice for any task"
     for triple in lesson.conditions:
         if isinstance(triple.value, str) and not triple.value.strip():
@@ -51,12 +59,12 @@ def trivial(lesson: Lesson, run: RunView) -> str:
     return ""
 
 
-def _says_nothing(lesson: Lesson, run: RunView) -> bool:
+def _says_nothing(lesson: Lesson, run: RunView, words_min: int) -> bool:
     """Fewer than a few words are left when the phrases that fit any task are taken out."""
     said = " ".join(words(f"{lesson.action} {lesson.avoid}"))
     for phrase in run.rules.empty_advice:
         said = said.replace(" ".join(words(phrase)), " ")
-    return len(said.split()) < _ACTION_WORDS_MIN
+    return len(said.split()) < words_min
 
 
 def _contradicted_by(lesson: Lesson, run: RunView) -> int | None:

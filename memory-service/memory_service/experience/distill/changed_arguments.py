@@ -5,13 +5,16 @@ instead of another).  Values of this one run give nothing.  It must not choose t
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memory_service.experience.distill.run_view import RunView
 from memory_service.experience.distill.values import (
     differ_in_writing,
+    file_types,
+    is_command_name,
+    is_content_name,
     is_general,
     is_identifier,
     is_limit_name,
@@ -28,12 +31,16 @@ from memory_service.experience.trajectory import Step, text_of, words
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """When it applies, what to do, what not to do.  Not `specific`: the arguments alone do not show the mistake."""
+    """When it applies, what to do, what not to do.  Not `specific`: the arguments alone do not show the mistake.
+
+    `limit`: a number was too large, which is a matter of the service and not of the one resource asked for.
+    """
 
     when: tuple[Triple, ...]
     do: str
     dont: str
     specific: bool = True
+    limit: bool = False
 
 
 def changes_of(
@@ -42,7 +49,30 @@ def changes_of(
     """`changed` is {path: (value that failed, value that worked)}, `...` for absent.  Empty when nothing general changed."""
     if any(run.is_prose(value) for pair in changed.values() for value in pair):
         return tuple(_reworded(run, changed))
-    return tuple(change for change in _each(run, failed, changed, error_class) if change.do)
+    settled = any(is_setting_name(path) for path in changed)
+    mattering = {
+        path: pair
+        for path, pair in changed.items()
+        if not (settled and is_content_name(path) and not is_setting_name(path))
+    }
+    found = tuple(change for change in _each(run, failed, mattering, error_class) if change.do)
+    return _without_echoes(found, changed)
+
+
+def _without_echoes(found: Sequence[Change], changed: Mapping[str, tuple[Any, Any]]) -> tuple[Change, ...]:
+    """A `format` that only repeats the file's extension is told, but is no condition: the next call may leave it out."""
+    types = {
+        kinds[0].removeprefix(".")
+        for path, (before, after) in changed.items()
+        if (kinds := file_types(path, before, after) or moved_type(before, after)) is not None
+    }
+
+    def echoes(triple: Triple) -> bool:
+        return (
+            triple.operator == "eq" and isinstance(triple.value, str) and triple.value.casefold().lstrip(".") in types
+        )
+
+    return tuple(replace(one, when=tuple(t for t in one.when if not echoes(t))) for one in found)
 
 
 def _each(run: RunView, failed: Step, changed: Mapping[str, tuple[Any, Any]], error_class: str) -> Iterator[Change]:
@@ -87,9 +117,17 @@ def _replaced(run: RunView, path: str, before: Any, after: Any, error_class: str
         return Change((), "", "")
     if is_setting_name(path) and isinstance(before, str) and isinstance(after, str):
         return _other_value(run, path, before, after)  # "text/plain" is no path and "utf-8" no format of something
+    types = file_types(path, before, after)
+    if types:
+        return _moved(run, path, ("", types[0]), ("", types[1]))
     place, other_place = resource(before), resource(after)
     if place and other_place and (place.prefix != other_place.prefix or place.extension != other_place.extension):
-        return _moved(run, path, (place.prefix, place.extension), (other_place.prefix, other_place.extension))
+        denied = error_class == "permission"
+        return _moved(
+            run, path, (place.prefix, place.extension), (other_place.prefix, other_place.extension), whole=denied
+        )
+    if is_command_name(path) and isinstance(before, str) and isinstance(after, str):
+        return _other_command(run, path, before, after)
     kind, other_kind = type_before_id(before), type_before_id(after)
     if kind and other_kind and kind != other_kind:
         return Change(
@@ -107,6 +145,7 @@ def _replaced(run: RunView, path: str, before: Any, after: Any, error_class: str
             (Triple(field, "gt", after),),
             run.say(f"with `{path}` at most {after}", f"让 `{path}` 不超过 {after}"),
             run.say(f"with a larger `{path}`", f"用更大的 `{path}` "),
+            limit=True,
         )
     factor = power_of_ten(before, after)
     if factor:
@@ -174,8 +213,35 @@ def _reworded(run: RunView, changed: Mapping[str, tuple[Any, Any]]) -> Iterator[
         )
 
 
-def _moved(run: RunView, path: str, old: tuple[str, str], new: tuple[str, str]) -> Change:
-    """Another place: the first segment in which the two prefixes differ ends the condition."""
+def _other_command(run: RunView, path: str, before: str, after: str) -> Change:
+    """The command line that failed and the one that worked; where only a few words changed, these."""
+    swap = words_swapped(before, after, run.rules.limits.reworded_words_max)
+    if swap is None or is_identifier(swap[0]) or not run.can_be_condition(path, before):
+        return _other_value(run, path, before, after) if swap is None else Change((), "", "")
+    old, new = (run.quote(part) for part in swap)
+    return Change(
+        (Triple(f"arguments.{path}", "eq", before),),
+        run.say(
+            f'with "{new}" instead of "{old}" in `{path}`: `{run.quote(after)}`',
+            f'在 `{path}` 中用 "{new}" 代替 "{old}"：`{run.quote(after)}`',
+        ),
+        run.say(f"with `{path}` = `{run.quote(before)}`", f"用 `{path}` = `{run.quote(before)}` "),
+    )
+
+
+def moved_type(before: Any, after: Any) -> tuple[str, str] | None:
+    """The two extensions of paths that differ in them."""
+    one, other = resource(before), resource(after)
+    if one and other and one.extension and other.extension and one.extension != other.extension:
+        return one.extension, other.extension
+    return None
+
+
+def _moved(run: RunView, path: str, old: tuple[str, str], new: tuple[str, str], *, whole: bool = False) -> Change:
+    """Another place: the first segment in which the two prefixes differ ends the condition, with `whole` the whole old one.
+
+    What was denied is one folder and not all around it; and a root alone would say "any absolute path".
+    """
     (before, extension), (after, other_extension) = old, new
     if before == after:
         when = Triple(f"arguments.{path}", "matches", f"(?i){re.escape(extension)}$")
@@ -190,8 +256,10 @@ def _moved(run: RunView, path: str, old: tuple[str, str], new: tuple[str, str]) 
         min(len(old_parts), len(new_parts)),
     )
     stale, fresh = "".join(old_parts[: shared + 1]), "".join(new_parts[: shared + 1])
-    if not stale or stale == fresh or fresh.startswith(stale):
+    if whole or not stale.strip("/\\.") or stale == fresh or fresh.startswith(stale):
         stale, fresh = before, after
+    if not stale.strip("/\\.") or stale == fresh:
+        return Change((), "", "")
     return Change(
         (Triple(f"arguments.{path}", "starts_with", stale),),
         run.say(f"with a `{path}` that starts with `{fresh}`", f"让 `{path}` 以 `{fresh}` 开头"),

@@ -1,6 +1,6 @@
 """Which change of arguments made a failing call work?
 
-A call failed, a later call of the same tool worked: what changed in the arguments is the lesson.  Values of this one run
+A call failed, a later and similar call of the same tool worked: what changed in the arguments is the lesson.  Values of this one run
 (another id, another number) are no lesson and are rejected as such by `acceptance`.
 """
 
@@ -9,14 +9,15 @@ from typing import Any
 
 from memory_service.experience.distill.changed_arguments import Change, changes_of
 from memory_service.experience.distill.run_view import RunView, holds_for, same_error_again, tool_is
+from memory_service.experience.distill.values import is_command_name, same_command
 from memory_service.experience.lessons import Lesson, Triple
-from memory_service.experience.trajectory import Step, call_key, flat_arguments
+from memory_service.experience.trajectory import Step, call_key, flat_arguments, words
 
 RULE = "recovered_call"
 
 
 def recovered_calls(run: RunView) -> Iterator[Lesson]:
-    """For every failed call and the first later success of its tool: what the nearest failed variant teaches."""
+    """For every failed call and the later success that is its likeliest cure: what the nearest failed variant teaches."""
     yield from (nearest for _, nearest in _groups(run))
 
 
@@ -30,7 +31,7 @@ def _groups(run: RunView) -> Iterator[tuple[Lesson, Lesson]]:
     by_success: dict[int, list[int]] = {}
     for at, step in enumerate(run.steps):
         if step.failed and run.is_call(step):
-            cure = _first_success(run, at)
+            cure = _likeliest_cure(run, at)
             if cure is not None:
                 by_success.setdefault(cure, []).append(at)
     for cure, failures in by_success.items():
@@ -49,13 +50,53 @@ def _of_group(run: RunView, cure: int, failures: list[int]) -> tuple[Lesson, Les
     return (found[0][2], min(found, key=lambda one: one[:2])[2]) if found else None
 
 
-def _first_success(run: RunView, at: int) -> int | None:
-    failed = run.steps[at]
+def _likeliest_cure(run: RunView, at: int) -> int | None:
+    """The later success of the same tool that is most like the failed call, the nearest of equals.
+
+    The next one need not be it: after a refused `git push` comes a `git checkout`, then the `git push` that worked.  None when
+    the same call worked unchanged before any other did, since then no argument was the matter.
+    """
+    failed, best = run.steps[at], None
+    key, likest = call_key(failed), -1.0
     for later in range(at + 1, min(len(run.steps), at + 1 + run.rules.limits.lookahead_steps_max)):
         step = run.steps[later]
-        if step.tool == failed.tool and not step.failed:
-            return later if call_key(step) != call_key(failed) else None
-    return None
+        if step.tool != failed.tool or step.failed:
+            continue
+        if call_key(step) == key:
+            return best
+        if not _same_verb(failed, step):
+            continue
+        like = _likeness(failed, step)
+        if like > likest:
+            best, likest = later, like
+    return best
+
+
+def _same_verb(failed: Step, worked: Step) -> bool:
+    """Of a tool that runs command lines: whether both run the same command."""
+    before, after = flat_arguments(failed.arguments), flat_arguments(worked.arguments)
+    lines = [(before[name], after[name]) for name in before if is_command_name(name) and name in after]
+    return all(same_command(one, other) for one, other in lines if isinstance(one, str) and isinstance(other, str))
+
+
+def _likeness(failed: Step, worked: Step) -> float:
+    """0..1: the mean over all argument names of how much of the value stayed; a text counts by its words (Jaccard)."""
+    before, after = flat_arguments(failed.arguments), flat_arguments(worked.arguments)
+    names = dict.fromkeys((*before, *after))
+    if not names:
+        return 1.0
+    return sum(_stayed(before.get(name, ...), after.get(name, ...)) for name in names) / len(names)
+
+
+def _stayed(before: Any, after: Any) -> float:
+    if before is ... or after is ...:
+        return 0.0
+    if before == after:
+        return 1.0
+    if not isinstance(before, str) or not isinstance(after, str):
+        return 0.0
+    one, other = set(words(before)), set(words(after))
+    return len(one & other) / max(1, len(one | other))
 
 
 def _changed(failed: Step, worked: Step) -> dict[str, tuple[Any, Any]]:
@@ -85,8 +126,8 @@ def _lesson(run: RunView, at: int, cure: int, failures: list[int]) -> Lesson | N
         action=run.say(f"Call `{failed.tool}` {do}.", f"调用 `{failed.tool}` 时{do}。"),
         avoid=run.say(f"Calling `{failed.tool}` {dont}.", f"不要{dont}调用 `{failed.tool}`。") if dont else "",
         rationale=run.say(
-            f"It failed with “{error}” ({error_class}) and worked once that was changed.",
-            f"报错“{error}”（{error_class}），改了这一处之后成功。",
+            f"It failed with “{error}” ({run.class_words(error_class)}) and worked once that was changed.",
+            f"报错“{error}”（{run.class_words(error_class)}），改了这一处之后成功。",
         ),
     )
 
@@ -101,7 +142,10 @@ def _conditions(
     after_error = (*same_error_again(failed, error_class), *when)
     if not any(change.specific for change in changes):
         return after_error
-    scope = () if _names_place(when) else run.scope(failed, changed)
+    if any(change.limit for change in changes):
+        scope = run.service(failed, changed)  # a service limits all its lists alike: /orders teaches for /items
+    else:
+        scope = () if _names_place(when) else run.scope(failed, changed)
     wide = (tool_is(failed), *when, *scope)
     narrow = (*wide, *run.place(failed, changed)) if scope else wide
     return next((one for one in (wide, narrow) if not _contradicted(run, one)), after_error)

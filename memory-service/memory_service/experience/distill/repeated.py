@@ -3,13 +3,14 @@
 Two findings about insisting: the identical call after the same error, and errors that no retry can cure.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
 from memory_service.experience.distill.run_view import RunView, same_error_again, tool_is
 from memory_service.experience.distill.values import is_general, is_setting_name, resource
 from memory_service.experience.lessons import Lesson, Triple
-from memory_service.experience.trajectory import Step, call_key, flat_arguments
+from memory_service.experience.trajectory import Step, call_key, flat_arguments, is_chinese
 
 
 def repeated_errors(run: RunView) -> Iterator[Lesson]:
@@ -30,8 +31,8 @@ def repeated_errors(run: RunView) -> Iterator[Lesson]:
             (places[1], places[0], *places[2:], *(() if way_out is None else (way_out,))),
             action=_instead(run, step, way_out),
             avoid=run.say(
-                f"Repeating the identical `{step.tool}` call after {error_class}: the answer stays the same.",
-                f"{error_class} 之后原样重复调用 `{step.tool}`：结果不会变。",
+                f"Repeating the identical `{step.tool}` call after the error ({run.class_words(error_class)}): the answer stays the same.",
+                f"出错（{run.class_words(error_class)}）之后原样重复调用 `{step.tool}`：结果不会变。",
             ),
             rationale=run.say(
                 f"{len(places)} identical calls all failed with “{error}”.",
@@ -108,15 +109,24 @@ def _points(run: RunView, step: Step, error_class: str) -> Iterator[tuple[tuple[
             )
             yield (tool_is(step), triple), place.by_id
             return
-    for name, value in flat.items():
-        if (
-            isinstance(value, str)
-            and not run.is_prose(value)
-            and value.casefold() in error
-            and is_general(name, value, limits.value_chars_max)
-        ):
-            yield (tool_is(step), Triple(f"arguments.{name}", "eq", value)), False
-            return
+    told = [
+        (name, value)
+        for name, value in flat.items()
+        if isinstance(value, str)
+        and not run.is_prose(value)
+        and _says(error, value.casefold())
+        and is_general(name, value, limits.value_chars_max)
+    ]
+    if told:  # the longest: a short one is likelier there by chance
+        name, value = max(told, key=lambda one: len(one[1]))
+        yield (tool_is(step), Triple(f"arguments.{name}", "eq", value)), False
+
+
+def _says(error: str, value: str) -> bool:
+    """Whether the error names the value as a word: the "x" of a body stands in "text/plain" and is not meant."""
+    if not is_chinese(value):
+        return re.search(rf"(?<![a-z0-9]){re.escape(value)}(?![a-z0-9])", error) is not None
+    return value in error
 
 
 def _permanent(run: RunView, conditions: tuple[Triple, ...], places: list[int]) -> Lesson:
@@ -132,8 +142,8 @@ def _permanent(run: RunView, conditions: tuple[Triple, ...], places: list[int]) 
         (*places, *(() if way_out is None else (way_out,))),
         action=_instead(run, step, way_out),
         avoid=run.say(
-            f"Calling `{step.tool}` where {shown}, or retrying it: it answers {error_class} for good.",
-            f"在 {shown} 时调用或重试 `{step.tool}`：总是返回 {error_class}。",
+            f"Calling `{step.tool}` where {shown}, or retrying it: the error ({run.class_words(error_class)}) stays.",
+            f"在 {shown} 时调用或重试 `{step.tool}`：错误（{run.class_words(error_class)}）不会消失。",
         ),
         rationale=run.say(f"The answer was “{error}” ({len(places)}×).", f"返回“{error}”（{len(places)} 次）。"),
     )

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory_service.experience.conditions import Operator
-from memory_service.experience.distill.values import is_general, resource
+from memory_service.experience.distill.values import is_general, resource, root_of
 from memory_service.experience.distill_rules import NO_ERROR, DistillRules
-from memory_service.experience.lessons import Lesson, Origin, Triple, goal_terms
+from memory_service.experience.lessons import Lesson, Origin, Triple, any_word_pattern, condition_terms, telling_words
 from memory_service.experience.quoting import MASK, cut, is_secret_name, masked, safe_text
 from memory_service.experience.review import Review
 from memory_service.experience.trajectory import Step, Trajectory, argument_text, flat_arguments, text_of, words
@@ -38,6 +38,10 @@ class RunView:
 
     def say(self, english: str, chinese: str) -> str:
         return chinese if self.chinese else english
+
+    def class_words(self, error_class: str) -> str:
+        """`rate_limit` for a reader."""
+        return error_class.replace("_", " ")
 
     def quote(self, text: str, chars_max: int | None = None) -> str:
         return safe_text(text, self.rules, chars_max or self.rules.limits.quote_chars_max)
@@ -105,6 +109,14 @@ class RunView:
                 return (Triple(f"arguments.{name}", "starts_with", found.prefix),)
         return ()
 
+    def service(self, step: Step, without: Sequence[str] = ()) -> tuple[Triple, ...]:
+        """The host, else the first folder, of the call's first path-like argument that is not in `without`."""
+        for name, value in flat_arguments(step.arguments).items():
+            root = root_of(value) if name not in without and self.can_be_condition(name, value) else ""
+            if root:
+                return (Triple(f"arguments.{name}", "starts_with", root),)
+        return ()
+
     def lesson(
         self,
         rule: str,
@@ -134,12 +146,26 @@ class RunView:
 
     def goal_conditions(self, terms_max: int) -> tuple[Triple, ...]:
         """What makes the kind of task recognisable before anything was called; fewer terms, wider use."""
-        terms = sorted(goal_terms(self.trajectory.goal, self.rules)[:terms_max])
+        terms = sorted(condition_terms(self.trajectory.goal, self.rules, terms_max))
         task = (self.trajectory.task_type,) if self.trajectory.task_type else ()
         return (
             *(Triple("task_type", "eq", name) for name in task),
             *(Triple("goal_terms", "contains", term) for term in terms),
         )
+
+    def kind_of_task(self, said: str) -> tuple[Triple, ...]:
+        """For which tasks a user's words about this one are meant: of its type, and about any of the things named.
+
+        Words of the feedback count too: who asks for something about customers means other tasks with customers.
+        """
+        limits, rules = self.rules.limits, self.rules
+        about = dict.fromkeys(telling_words(self.trajectory.goal, rules, limits.feedback_goal_words))
+        about.update(dict.fromkeys(telling_words(said, rules, limits.feedback_said_words)))
+        pattern = any_word_pattern(list(about))
+        if not pattern:
+            return self.goal_conditions(limits.goal_terms)
+        task = (self.trajectory.task_type,) if self.trajectory.task_type else ()
+        return (*(Triple("task_type", "eq", name) for name in task), Triple("goal", "matches", pattern))
 
 
 def view_of(trajectory: Trajectory, review: Review, rules: DistillRules) -> RunView:

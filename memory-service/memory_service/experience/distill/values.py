@@ -30,6 +30,14 @@ _LIMIT = re.compile(
     r"(?:limit|size|count|max|top|batch|page|rows|num|length|chunk|per|depth|width|timeout)", re.IGNORECASE
 )
 
+_COMMAND = re.compile(r"(?:^|_)(?:cmd|command|shell|bash|script|commandline)(?:$|_)", re.IGNORECASE)
+_CONTENT = re.compile(r"(?:^|_)(?:body|content|contents|text|data|payload|message|html|markdown)(?:$|_)", re.IGNORECASE)
+_FILE = re.compile(r"[^\s/\\:?#]{1,200}")
+_FILE_NAME = re.compile(
+    r"(?:^|_)(?:file|filename|path|name|source|src|dest|destination|target|input|output|document|image|attachment)(?:$|_)",
+    re.IGNORECASE,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -46,6 +54,50 @@ def is_setting_name(name: str) -> bool:
 
 def is_limit_name(name: str) -> bool:
     return _LIMIT.search(name.rpartition(".")[2]) is not None
+
+
+def is_command_name(name: str) -> bool:
+    return _COMMAND.search(name.rpartition(".")[2]) is not None
+
+
+def is_content_name(name: str) -> bool:
+    """What is written or sent: it differs from call to call and is seldom the matter."""
+    return _CONTENT.search(name.rpartition(".")[2]) is not None
+
+
+def same_command(failed: str, worked: str) -> bool:
+    """Whether two command lines call the same program and, where both name one, the same subcommand: `git push`."""
+    one, other = failed.split(), worked.split()
+    if not one or not other or one[0] != other[0]:
+        return False
+    subcommands = [
+        parts[1] for parts in (one, other) if len(parts) > 1 and re.fullmatch(r"[a-z][a-z\-]{1,30}", parts[1])
+    ]
+    return len(subcommands) < 2 or subcommands[0] == subcommands[1]
+
+
+def file_types(name: str, before: Any, after: Any) -> tuple[str, str] | None:
+    """The two extensions of bare file names that differ in them; a dotted word elsewhere is one only with the same stem."""
+    if not all(isinstance(value, str) and _FILE.fullmatch(value) for value in (before, after)):
+        return None
+    found = [_EXTENSION.search(value) for value in (before, after)]
+    if found[0] is None or found[1] is None or found[0].group().lower() == found[1].group().lower():
+        return None
+    same_stem = before[: found[0].start()] == after[: found[1].start()]
+    named = _FILE_NAME.search(name.rpartition(".")[2]) is not None
+    return (found[0].group().lower(), found[1].group().lower()) if same_stem or named else None
+
+
+def root_of(value: Any) -> str:
+    """The host of a URL with its slash, or the first folder of a path: what resources of one service share.  "" for none."""
+    found = resource(value)
+    if found is None:
+        return ""
+    url = _URL.fullmatch(value)
+    if url:
+        return f"{url.group(1)}/"
+    first = re.match(r"(?:[A-Za-z]:)?[/\\]?[^/\\]+[/\\]", found.prefix)
+    return first.group() if first else ""
 
 
 def is_identifier(text: str) -> bool:

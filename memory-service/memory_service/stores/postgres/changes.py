@@ -11,7 +11,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from memory_service.domain import Json, Memory
-from memory_service.stores.postgres import tasks
+from memory_service.stores.postgres import retrievals, tasks
 from memory_service.stores.postgres.memories import CASTS, COLUMNS, DERIVED, IndexedText, row_of
 from memory_service.stores.postgres.pool import Connection, execute, fetch_all
 from memory_service.stores.postgres.versions import OWNER
@@ -128,6 +128,7 @@ async def erase(connection: Connection, tenant: str, ids: Sequence[UUID]) -> int
     ):
         await execute(connection, statement, parameters)
     await tasks.forget_episodes(connection, tenant, gone)
+    await retrievals.forget_ids(connection, tenant, gone)
     return len(gone)
 
 
@@ -141,8 +142,19 @@ async def ids_of_user(connection: Connection, tenant: str, user_id: str, limit: 
     return [row[0] for row in rows]
 
 
+async def attached_to_user(connection: Connection, tenant: str, user_id: str) -> dict[str, int]:
+    """What goes with a user's memories when they are erased: {table: rows}."""
+    parameters = {"t": tenant, "u": user_id}
+    counted = {}
+    for name, table in (("versions", "memory_version"), ("conflicts", "memory_conflict")):
+        statement = f"SELECT count(*) FROM {table} WHERE tenant = %(t)s AND user_id = %(u)s"
+        rows = await fetch_all(connection, statement, parameters)
+        counted[name] = int(rows[0][0])
+    return counted
+
+
 async def erase_user_rest(connection: Connection, tenant: str, user_id: str) -> dict[str, int]:
-    """What is left of a user besides memories and experiences: {table: rows}.
+    """What is left of a user besides memories, experiences and what was searched for: {table: rows}.
 
     Answers kept for retries lose their text with what they told of.
     """
@@ -156,5 +168,4 @@ async def erase_user_rest(connection: Connection, tenant: str, user_id: str) -> 
     return {
         "versions": await execute(connection, f"DELETE FROM memory_version {where}", parameters),
         "conflicts": await execute(connection, f"DELETE FROM memory_conflict {where}", parameters),
-        "retrievals": await execute(connection, f"DELETE FROM retrieval_log {where}", parameters),
     }

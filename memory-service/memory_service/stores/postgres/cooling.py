@@ -50,9 +50,9 @@ async def cooled(
 async def cooled_count(
     connection: Connection, tenant: str, now: datetime, below: float, decay: float, period_s: float
 ) -> int:
-    """How many there are."""
+    """How many there are.  OFFSET 0 keeps Postgres from joining all at once instead of step by step."""
     row = await fetch_one(
-        connection, f"SELECT count(*) {FOUND.format(limit='')}", _parameters(tenant, now, below, decay, period_s)
+        connection, f"SELECT count(*) {FOUND.format(limit='OFFSET 0')}", _parameters(tenant, now, below, decay, period_s)
     )
     return row[0] if row else 0
 

@@ -82,10 +82,10 @@ async def gone_since(connection: Connection, tenant: str, user_id: str, since: i
 
 
 async def carrying_any(
-    connection: Connection, tenant: str, user_ids: Sequence[str], triples: Sequence[Json], each: int, most: int
+    connection: Connection, tenant: str, user_ids: Sequence[str], sets: Sequence[Sequence[Json]], each: int, most: int
 ) -> list[IndexedRow]:
-    """Active experiences with one of the triples, at most `each` for every triple and `most` in all: by the GIN index alone."""
-    names = {f"c_{i}": Jsonb([triple]) for i, triple in enumerate(triples)}
+    """Active experiences with all triples of one of the sets, at most `each` for every set and `most` in all: by the GIN index."""
+    names = {f"c_{i}": Jsonb(list(triples)) for i, triples in enumerate(sets)}
     one = """(SELECT e.id FROM experience e WHERE e.conditions @> %({n})s AND e.tenant = %(t)s
               AND e.user_id = ANY(%(users)s) AND e.status = 'active' LIMIT %(each)s)"""
     union = " UNION ".join(one.format(n=name) for name in names)

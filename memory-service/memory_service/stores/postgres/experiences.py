@@ -14,6 +14,7 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 from memory_service.domain import SHARED_USER, Caller, Experience, ExperienceStatus, Json
+from memory_service.stores.postgres import retrievals
 from memory_service.stores.postgres.memories import KeywordHits
 from memory_service.stores.postgres.pool import Connection, execute, fetch_all, fetch_one
 
@@ -205,6 +206,21 @@ async def get_active(connection: Connection, tenant: str, ids: Sequence[UUID]) -
     return [experience_from_row(row) for row in rows]
 
 
+async def learned_from(
+    connection: Connection, tenant: str, user_ids: Sequence[str], memory_ids: Sequence[UUID], limit: int
+) -> list[Experience]:
+    """Active experiences of these users that came of any of these memories, the most confident first."""
+    rows = await fetch_all(
+        connection,
+        f"""SELECT {SELECTED} FROM experience e
+            WHERE e.tenant = %(t)s AND e.source_memory_ids && %(ids)s AND e.source_memory_ids <> '{{}}'
+              AND e.user_id = ANY(%(users)s) AND e.status = 'active'
+            ORDER BY e.confidence DESC, e.id DESC LIMIT %(limit)s""",
+        {"t": tenant, "ids": list(memory_ids), "users": list(user_ids), "limit": limit},
+    )
+    return [experience_from_row(row) for row in rows]
+
+
 async def get_any_tenant(connection: Connection, ids: Sequence[UUID]) -> list[Experience]:
     """For the relay only, which serves all tenants: active experiences by id."""
     rows = await fetch_all(
@@ -338,4 +354,5 @@ async def erase(connection: Connection, tenant: str, ids: Sequence[UUID]) -> int
            SET seq = nextval('index_outbox_seq'), state = 'pending', attempts = 0, available_at = now(), error = NULL""",
     ):
         await execute(connection, statement, parameters)
+    await retrievals.forget_ids(connection, tenant, parameters["ids"])
     return len(found)

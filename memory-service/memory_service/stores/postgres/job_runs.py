@@ -57,7 +57,8 @@ async def finish(connection: Connection, run: RunRow, kept_max: int) -> None:
         connection,
         """UPDATE job_run SET finished_at = %(at)s, outcome = %(outcome)s, done = %(done)s, result = %(result)s, error = %(error)s
            WHERE id = %(id)s""",
-        {"id": run.id, "at": run.finished_at, "outcome": run.outcome, "done": run.done, "result": Jsonb(dict(run.counts)), "error": run.error},
+        {"id": run.id, "at": run.finished_at, "outcome": run.outcome, "done": run.done,
+         "result": Jsonb(dict(run.counts)), "error": run.error},
     )  # fmt: skip
     await _trim(connection, run, kept_max)
 

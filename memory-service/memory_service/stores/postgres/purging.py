@@ -16,7 +16,7 @@ AGED = {
     # The newest of each job stays: it tells when the job last ran.
     "job_runs": (
         "job_run",
-        """started_at < %(before)s AND finished_at IS NOT NULL AND EXISTS (SELECT 1 FROM job_run newer
+        """started_at < %(before)s AND EXISTS (SELECT 1 FROM job_run newer
            WHERE newer.tenant = job_run.tenant AND newer.job = job_run.job AND newer.started_at > job_run.started_at
              AND newer.outcome IS NOT NULL AND NOT newer.dry_run)""",
     ),

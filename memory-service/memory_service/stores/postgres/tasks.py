@@ -164,16 +164,28 @@ async def tool_uses(
     return [ToolUse(row[0], row[1], row[2] or []) for row in rows]
 
 
-async def retrieved_for(connection: Connection, run: TaskRun, limit: int) -> list[tuple[UUID, list[UUID]]]:
-    """Contexts that were made for this run and the memories that each held, newest first."""
+@dataclass(frozen=True, slots=True)
+class RetrievedFor:
+    """A context that was made for a run, and what of one kind it held."""
+
+    id: UUID
+    at: datetime
+    ids: tuple[UUID, ...]
+
+
+async def retrieved_for(
+    connection: Connection, run: TaskRun, what: Literal["memory", "experience"], limit: int
+) -> list[RetrievedFor]:
+    """Contexts that were made for this run and the memories or experiences that each held, newest first."""
     rows = await fetch_all(
         connection,
-        """SELECT id, ARRAY(SELECT (h ->> 'id')::uuid FROM jsonb_array_elements(hits) AS h WHERE h ->> 'what' = 'memory')
+        """SELECT id, at,
+               ARRAY(SELECT (h ->> 'id')::uuid FROM jsonb_array_elements(hits) AS h WHERE h ->> 'what' = %(what)s)
            FROM retrieval_log WHERE tenant = %(t)s AND user_id = %(u)s AND task_id = %(task)s AND at >= %(started_at)s
            ORDER BY at DESC LIMIT %(limit)s""",
-        {**_of(run), "started_at": run.started_at, "limit": limit},
+        {**_of(run), "started_at": run.started_at, "what": what, "limit": limit},
     )
-    return [(row[0], row[1]) for row in rows]
+    return [RetrievedFor(row[0], row[1], tuple(row[2])) for row in rows]
 
 
 # Erasing.
