@@ -9,7 +9,7 @@
     │   ├── StaleVersion 409 stale_version
     │   ├── RequestInProgress 409 request_in_progress   (Retry-After)
     │   ├── TaskExists 409 task_exists
-    │   └── TaskFinished 409 task_finished   with another outcome
+    │   └── TaskFinished 409 task_finished   what comes now would be lost
     ├── Gone 410 gone
     ├── TooLarge 413 too_large
     ├── InvalidFields 422 invalid       every field named
@@ -86,7 +86,7 @@ class TaskExists(Conflict):
 
 
 class TaskFinished(Conflict):
-    code, title = "task_finished", "The task was finished with another outcome"
+    code, title = "task_finished", "The task is finished already"
 
 
 class Gone(HindsightError):

@@ -146,7 +146,7 @@ async def test_a_note_that_is_saved_without_its_tool_call_says_so(full_gateway_u
     service.working["t"] = {"facts": [], "steps": []}
     service.misbehave("POST", ".*/steps", problem(422, "invalid", fields=(("result", "too long"),)))
     async with http_client(full_gateway_url) as client:
-        advice = await call_error(client, "task_note", {"task_id": "t", "fact": "f", "tool": "x"})
+        advice = await call_error(client, "task_note", {"task_id": "t", "fact": "f", "tool": "x", "status": "error"})
     assert advice == "Fact, to-do, done and variable were saved. The tool call: Nothing was saved. result: too long."
 
 

@@ -228,7 +228,7 @@ async def test_task_note_patches_and_adds_a_step(full_gateway_url: str, service:
     assert service.only("POST", "/v1/working-memory/a%2Fb/steps").body == {"user_id": "ana", **step, "status": "error"}
 
 
-@pytest.mark.parametrize("note", [{"fact": "f"}, {"tool": "psql"}])
+@pytest.mark.parametrize("note", [{"fact": "f"}, {"tool": "psql", "status": "success"}])
 async def test_task_note_with_one_part_sends_one_request(
     note: dict[str, str], full_gateway_url: str, service: StandIn
 ) -> None:
@@ -240,10 +240,22 @@ async def test_task_note_with_one_part_sends_one_request(
 
 async def test_the_first_note_makes_the_working_memory(full_gateway_url: str, service: StandIn) -> None:
     async with http_client(full_gateway_url) as client:
-        await call(client, "task_note", {"task_id": "new", "fact": "f"})
-        await call(client, "task_note", {"task_id": "new", "fact": "g"})
+        first = await call(client, "task_note", {"task_id": "new", "fact": "f"})
+        second = await call(client, "task_note", {"task_id": "new", "fact": "g"})
+    assert "check its task_id" in first["notice"]  # a mistyped id must not split a run unseen
+    assert "notice" not in second
     assert service.working["new"]["facts"] == ["f", "g"]
     assert len(service.requests("PUT", ".*")) == 1
+
+
+async def test_a_call_whose_end_is_not_told_is_not_noted_as_a_success(full_gateway_url: str, service: StandIn) -> None:
+    service.working["t"] = {"facts": [], "steps": []}
+    async with http_client(full_gateway_url) as client:
+        told = await call_error(client, "task_note", {"task_id": "t", "tool": "upload", "fact": "f"})
+        await call(client, "task_note", {"task_id": "t", "tool": "upload", "result": "ok"})
+    assert "say how the call went" in told
+    assert service.only("POST", "/v1/working-memory/t/steps").body["status"] == "success"
+    assert service.requests("PATCH", ".*") == []
 
 
 async def test_task_note_without_a_note_or_with_a_stray_result_is_explained(

@@ -227,3 +227,30 @@ async def test_an_erasure_heeds_if_match(client: httpx.AsyncClient, user: str) -
     address = f"/v1/memories/{memory['id']}"
     problem_of(await client.delete(address, headers={"If-Match": "1"}), 409)
     assert (await client.delete(address, headers={"If-Match": "2"})).status_code == 204
+
+
+async def test_labels_that_the_rules_made_follow_a_changed_content(client: httpx.AsyncClient, user: str) -> None:
+    body = {"user_id": user, "content": "The quota is 5 GB."}
+    memory = (await client.post("/v1/memories", json=body)).json()["memory"]
+    assert memory["entities"] == [{"name": "5 GB", "type": "quantity"}]
+    url, text = f"/v1/memories/{memory['id']}", "I prefer a quota of 6 GB at Hetzner."
+    changed = (await client.patch(url, json={"content": text})).json()
+    fresh = (await client.post("/v1/memories", json={"user_id": user + "2", "content": text})).json()["memory"]
+    for name in ("entities", "summary", "category", "event_type"):
+        assert changed[name] == fresh[name], name
+    named = await client.patch(url, json={"content": "The quota is 7 GB.", "entities": ["mine"], "category": "rule"})
+    assert named.json()["entities"] == [{"name": "mine", "type": None}]
+    assert named.json()["category"] == "rule"
+
+
+async def test_labels_that_the_caller_gave_stay_when_the_content_changes(client: httpx.AsyncClient, user: str) -> None:
+    given = {"entities": ["quota"], "category": "rule", "summary": "How much room there is", "event_type": "rule"}
+    body = {"user_id": user, "content": "The quota is 5 GB.", **given}
+    memory = (await client.post("/v1/memories", json=body)).json()["memory"]
+    changed = (await client.patch(f"/v1/memories/{memory['id']}", json={"content": "The quota is 6 GB."})).json()
+    for name in ("entities", "category", "summary", "event_type"):
+        assert changed[name] == memory[name], name
+    plain = {"user_id": user, "content": "Some note.", "infer": False}
+    memory = (await client.post("/v1/memories", json=plain)).json()["memory"]
+    changed = (await client.patch(f"/v1/memories/{memory['id']}", json={"content": "I prefer 6 GB."})).json()
+    assert (changed["entities"], changed["category"], changed["event_type"]) == ([], None, None)

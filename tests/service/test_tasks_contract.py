@@ -556,6 +556,38 @@ async def test_another_outcome_than_the_first_is_refused(client: httpx.AsyncClie
     assert len(await episodes(client, user)) == 1
 
 
+async def test_a_step_after_the_finish_is_refused_and_one_before_it_is_answered_again(
+    client: httpx.AsyncClient, user: str
+) -> None:
+    await begin(client, user)
+    step, headers = {"user_id": user, **GONE}, {"Idempotency-Key": "step 1"}
+    before = await client.post("/v1/working-memory/t/steps", json=step, headers=headers)
+    await end(client, user)
+    late = await client.post("/v1/working-memory/t/steps", json=step)
+    assert problem_of(late, 409)["code"] == "task_finished"
+    task = (await client.get("/v1/working-memory/t", params={"user_id": user})).json()
+    assert len(task["tool_call_history"]) == 1
+    again = await client.post("/v1/working-memory/t/steps", json=step, headers=headers)
+    assert (again.status_code, again.content) == (200, before.content)
+    await begin(client, user, goal="Another goal")
+    assert (await client.post("/v1/working-memory/t/steps", json=step)).status_code == 200
+
+
+@pytest.mark.parametrize("first", [None, "Use /v2/users."])
+async def test_feedback_that_comes_after_the_finish_is_refused_not_dropped(
+    client: httpx.AsyncClient, user: str, first: str | None
+) -> None:
+    await begin(client, user)
+    told = {"user_id": user, "outcome": "success", **({"feedback": first} if first else {})}
+    answer = await client.post(path("t", "finish"), json=told)
+    assert answer.status_code == 200
+    refused = await client.post(path("t", "finish"), json={**told, "feedback": "Always round the amounts."})
+    assert problem_of(refused, 409)["code"] == "task_finished"
+    for same in (told, {"user_id": user, "outcome": "success"}):
+        again = await client.post(path("t", "finish"), json=same)
+        assert (again.status_code, again.content) == (200, answer.content)
+
+
 async def test_a_finish_after_the_life_ran_out_keeps_what_is_known(
     world: World, client: httpx.AsyncClient, user: str
 ) -> None:
@@ -702,13 +734,13 @@ async def test_a_finished_task_lives_ten_minutes_and_nothing_renews_it_but_an_ex
     await end(client, user)
     await end(client, user)
     address = "/v1/working-memory/t"
-    await note(client, user, CURED)
+    problem_of(await client.post(f"{address}/steps", json={"user_id": user, **CURED}), 409)
     await client.patch(address, json={"user_id": user, "done_items": ["x"]})
     held = await client.get(address, params={"user_id": user})
     assert await left_ms(world, user) <= 600_000
     left = await world.runtime.working.get(_local(), user, "t")
     assert left.expires_at <= utc_now() + timedelta(seconds=600)
-    assert (held.json()["done_items"], len(held.json()["tool_call_history"])) == (["x"], 1)
+    assert (held.json()["done_items"], held.json()["tool_call_history"]) == (["x"], [])
     assert (await client.patch(address, json={"user_id": user, "ttl_seconds": 3_600})).status_code == 200
     assert 600_000 < await left_ms(world, user) <= 3_600_000
     await client.put(address, json={"user_id": user, "task_goal": "new"})

@@ -226,8 +226,11 @@ async def test_a_live_task_is_told_what_was_stated_and_what_failed(client: httpx
     assert [(f["fact"], f["source"]) for f in task["confirmed_facts"]] == [
         ("From now on use the blue cluster.", f"memory:{preference}")
     ]
-    assert [f["action"] for f in task["failed_attempts"]] == ["deploy: Error: permission denied"]
-    assert task["recent_steps"] == ["Step 2 of 4 is done."]
+    failed = answer["written"][1]["id"]
+    assert [(f["action"], f["error"], f["source"]) for f in task["failed_attempts"]] == [
+        ("deploy", "Error: permission denied", f"memory:{failed}")
+    ]
+    assert task["recent_steps"] == [{"text": "Step 2 of 4 is done."}]
     for one in answer["written"]:
         assert (await client.delete(f"/v1/memories/{one['id']}")).status_code == 204
 
@@ -371,7 +374,9 @@ async def test_erasing_a_memory_takes_the_answer_to_it_along(
     world: World, client: httpx.AsyncClient, user: str, together: bool
 ) -> None:
     if together:
-        written = (await told(client, user, said("Show Zorba's list. Please call me Zorba.", "Zorba's list, Zorba.")))["written"]
+        written = (await told(client, user, said("Show Zorba's list. Please call me Zorba.", "Zorba's list, Zorba.")))[
+            "written"
+        ]
     else:
         written = (await told(client, user, said("Please call me Zorba.")))["written"]
         await told(client, user, [{"role": "assistant", "content": "ok Zorba"}])
@@ -393,13 +398,18 @@ async def test_an_erased_statement_is_not_written_before_the_relay_has_cleaned_t
     world: World, client: httpx.AsyncClient, user: str
 ) -> None:
     written = (await told(client, user, said("Show Zorba's list. Please call me Zorba.", "Here, Zorba.")))["written"]
-    await world.sql("DELETE FROM memory WHERE id = %s", written[0]["id"])  # no outbox row: the relay knows nothing of it
+    # No outbox row: the relay knows nothing of it.
+    await world.sql("DELETE FROM memory WHERE id = %s", written[0]["id"])
     await told(client, user, said("That's all for today."))
     assert await contents(client, user) == ["user: That's all for today."]
 
 
 async def test_an_episode_holds_no_answer_without_its_question(client: httpx.AsyncClient, user: str) -> None:
-    for text, answer in (("以后请用中文回答。", "明白"), ("From now on use tabs.", "Sure."), ("我喜欢深色主题。", "好")):
+    for text, answer in (
+        ("以后请用中文回答。", "明白"),
+        ("From now on use tabs.", "Sure."),
+        ("我喜欢深色主题。", "好"),
+    ):
         await told(client, user, said(text))
         await told(client, user, [{"role": "assistant", "content": answer}])
     for n in range(5):

@@ -20,7 +20,7 @@ COMMANDS = ("serving", "migrating", "reindexing", "reembedding", "maintaining", 
 LAYERS = {
     "errors": 0, "timestamps": 0,
     "domain": 1, "settings": 1, "metrics": 1, "logs": 1,
-    "shapes": 2, "vocabulary": 2, "terms": 2, "models": 2, "stores": 3,
+    "shapes": 2, "secrets": 2, "vocabulary": 2, "terms": 2, "models": 2, "stores": 3,
     **dict.fromkeys(FEATURES, 4), "access": 4,
     "jobs": 5, "operations": 6, "foundation": 7, "bootstrap": 7, "api": 8, "panel": 8, "app": 9,
     **dict.fromkeys(COMMANDS, 10), "__main__": 11,

@@ -15,6 +15,10 @@ from mcp_gateway.errors import BadArguments, PartlySaved, Refused, ServiceFailur
 from mcp_gateway.tools.tool import USER_ID, Call, Tool
 
 _NO_TASK = "There is no such task: its working memory has expired (after 2 hours without use), or the task_id is wrong."
+_MADE = (
+    "No task with this task_id was running, so a new one was made for this note. If you meant a running task, check its "
+    "task_id and note it there again."
+)
 _NO_TASKS = "This memory service does not offer tasks. Use memory_search and memory_write."
 _WORKING_REST = "Read the resource memory://working/{task_id} for the rest."
 _TASK_ID = Argument("task_id", "string", "Your id for the task, the same in every call about it.", required=True)
@@ -43,37 +47,40 @@ async def _note(call: Call) -> Json:
     if not notes and not step:
         raise BadArguments("Nothing to note: pass fact, todo, done, variable or tool.")
     user_id = await call.user_id()
+    made = False
     if notes:
         body = {"user_id": user_id, **notes}
-        await _in_task(call, path, user_id, lambda: call.service.change(call.caller, "PATCH", path, body=body))
+        made = await _in_task(call, path, user_id, lambda: call.service.change(call.caller, "PATCH", path, body=body))
     if step:
         entry = {"user_id": user_id, **step}
         try:
-            await _in_task(call, path, user_id, lambda: call.service.write(call.caller, f"{path}/steps", entry))
+            made |= await _in_task(call, path, user_id, lambda: call.service.write(call.caller, f"{path}/steps", entry))
         except ServiceFailure as failure:
             raise (PartlySaved(failure) if notes else failure) from None
-    return {"status": "noted", "task_id": call.get("task_id")}
+    return {"status": "noted", "task_id": call.get("task_id"), **({"notice": _MADE} if made else {})}
 
 
-async def _in_task(call: Call, path: str, user_id: str, send: Callable[[], Awaitable[Json]]) -> None:
-    """Send; when the task has no working memory yet, give it an empty one and send again.
+async def _in_task(call: Call, path: str, user_id: str, send: Callable[[], Awaitable[Json]]) -> bool:
+    """Send; when the task has no working memory yet, give it an empty one and send again → whether one was made.
 
     PUT replaces, so two first notes of one task must not both create: the lock lets the second one see the first's.
     """
     try:
         await send()
-        return
+        return False
     except Refused as refusal:
         if refusal.status != 404:
             raise
     async with call.service.creation_lock:
         try:
             await send()
+            return False
         except Refused as refusal:
             if refusal.status != 404:
                 raise
             await call.service.change(call.caller, "PUT", path, body={"user_id": user_id})
             await send()
+            return True
 
 
 def _notes(call: Call) -> dict[str, Json]:
@@ -98,7 +105,12 @@ def _step(call: Call) -> dict[str, Json]:
             raise BadArguments(f"'{stray[0]}' belongs to a tool call: pass 'tool' with its name as well.")
         return {}
     step = call.picked("tool", *_STEP_ONLY)
-    step.setdefault("status", "error" if "error" in step else "success")
+    if "status" not in step:
+        if "error" not in step and "result" not in step:
+            raise BadArguments(
+                "Nothing was noted: say how the call went, with 'status' (success or error), 'result' or 'error'."
+            )
+        step["status"] = "error" if "error" in step else "success"
     return step
 
 
@@ -167,7 +179,7 @@ task_note = Tool(
         Argument("tool", "string", "Name of a tool that was called."),
         Argument("arguments", "object", "The arguments it was called with."),
         Argument(
-            "status", "string", "How the call went; left out: error if 'error' is given.", choices=("success", "error")
+            "status", "string", "How the call went; needed without 'result' or 'error'.", choices=("success", "error")
         ),
         Argument("result", "string", "What it returned, shortened."),
         Argument("error", "string", "Its error message."),

@@ -96,7 +96,7 @@ def answered(answer: TurnsAnswer) -> Answer:
     if answer.notes is not None:
         body["working_memory"] = {
             "confirmed_facts": [text for text, _ in answer.notes.facts],
-            "failed_attempts": [text for text, _ in answer.notes.failures],
+            "failed_attempts": [": ".join(filter(None, (action, error))) for action, error, _ in answer.notes.failures],
             "recent_steps": list(answer.notes.steps),
         }
     if answer.degraded:

@@ -77,15 +77,16 @@ class PendingIn(Item):
 
 
 class FailureIn(Item):
-    """Something that was tried and did not work."""
+    """Something that was tried and did not work; `source` as with a fact."""
 
     action: Text
     reason: str | None = None
     error: str | None = None
     at: Time | None = None
+    source: str | None = None
 
     def meant(self) -> FailedAttempt:
-        return FailedAttempt(self.action, self.reason, self.error, self.at)
+        return FailedAttempt(self.action, self.reason, self.error, self.at, self.source)
 
 
 class CallIn(Item):
@@ -119,7 +120,7 @@ class StepIn(Contract):
 
 
 class PastStepIn(StepIn, OrText):
-    """A step of the past, or a plain sentence."""
+    """A step of the past, or a sentence: `{"text": …}` or plain."""
 
     at: Time | None = None
 
@@ -137,7 +138,8 @@ class PastStepIn(StepIn, OrText):
 
 
 def _sentence_or_step(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    return not_blank(value) if isinstance(value, str) else validate(value)
+    text = value["text"] if isinstance(value, dict) and set(value) == {"text"} else value
+    return not_blank(text) if isinstance(text, str) else validate(value)
 
 
 # Not `str | PastStepIn`: errors of a union name its members as if they were fields of the request.

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from memory_service.experience.conditions import Operator
 from memory_service.experience.distill_rules import NO_ERROR, DistillRules
-from memory_service.experience.quoting import safe_text
+from memory_service.experience.quoting import MASK, safe_text
 from memory_service.experience.trajectory import Step, argument_text
 from memory_service.experience.word_breaks import is_chinese
 from memory_service.terms import query_terms
@@ -137,7 +137,8 @@ def condition_terms(goal: str, rules: DistillRules, terms_max: int) -> list[str]
 
 def telling_words(text: str, rules: DistillRules, words_max: int) -> list[str]:
     """Words as written (Latin in lower case) that tell what a text is about, in order: no verbs of any task, no times, no ids."""
-    plain = " ".join(word for word in safe_text(text, rules, len(text)).split() if not _IDENTIFIER.fullmatch(word))
+    shown = safe_text(text, rules, len(text)).replace(MASK, " ")
+    plain = " ".join(word for word in shown.split() if not _IDENTIFIER.fullmatch(word))
     dull = rules.generic_goal_terms | rules.doing_terms
     found = []
     for word in _LETTERS.findall(plain.casefold()):

@@ -26,7 +26,7 @@ from memory_service.vocabulary import Vocabulary
 from memory_service.write.indexing import keyword_prefix
 
 CORPUS_CACHE_S = 30.0
-CORPUS_CACHED_MIN = 500  # smaller ones are counted each time, under 1 ms: the size of an empty one makes every keyword score nothing
+CORPUS_CACHED_MIN = 500  # smaller ones are counted each time: by an empty one's size keyword scores are near 0
 CORPUS_CACHE_ENTRIES = 10_000
 T = TypeVar("T")
 Scores = Mapping[UUID, LaneScore]

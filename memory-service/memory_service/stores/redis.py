@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 SCRIPTS = Path(__file__).parent
 REVISION_CHARS = 16  # working_commit.lua compares this many
 RECONNECT_PAUSE_S = 0.05
-CommitAnswer = Literal["ok", "stale", "gone", "locked", "used"]
+CommitAnswer = Literal["ok", "stale", "gone", "locked", "used", "finished"]
 
 
 def open_redis(url: str, timeout_s: float, connections_max: int) -> Redis:
@@ -167,6 +167,7 @@ class Commit:
     lock_holder: str = ""
     once: Once | None = None
     answer: bytes = b""
+    unfinished: bool = False  # refuse a task that is finished
 
 
 class WorkingStore:
@@ -197,7 +198,8 @@ class WorkingStore:
     async def commit(self, key: TaskKey, commit: Commit) -> CommitAnswer:
         """Write if the task is still at the revision that was read → what happened.
 
-        ok · stale (someone else wrote) · gone · locked (someone holds the lock) · used (the Idempotency-Key has a record).
+        ok · stale (someone else wrote) · gone · locked (someone holds the lock) · used (the Idempotency-Key has a record)
+        · finished (an `unfinished` commit found a finished task).
         Repeating a commit whose reply was lost answers ok and changes nothing.
         """
         records = _once(key.tenant, key.user_id)
@@ -218,6 +220,7 @@ class WorkingStore:
                 commit.answer,
                 self._once_ms,
                 f"{key.member}:{digest}",
+                "1" if commit.unfinished else "0",
             ],
         )
         return cast("CommitAnswer", happened.decode())

@@ -2,8 +2,9 @@
 -- KEYS: task, lock, index of the user's tasks, idempotency record, index of the user's idempotency records
 -- ARGV: 1 expected revision ('' = whatever there is), 2 new revision, 3 state, 4 ttl_ms ('' = as it is),
 --       5 '1' to renew the life, 6 task's name in the index, 7 life of the index in ms, 8 holder of the lock ('' = none),
---       9 fingerprint ('' = no idempotency), 10 answer, 11 life of the record in ms, 12 record's name in its index
--- Returns ok, stale, gone, locked or used.  A finished task's end stands: only an explicit ttl_ms gives it another life, and
+--       9 fingerprint ('' = no idempotency), 10 answer, 11 life of the record in ms, 12 record's name in its index,
+--       13 '1' to refuse a finished task
+-- Returns ok, stale, gone, locked, used or finished.  A finished task's end stands: only an explicit ttl_ms gives it another life, and
 -- what replaces it whole is another task.
 local REVISIONS_KEPT = 8 * 17  -- 8 names of 16 characters and a comma: enough to recognise a write whose reply was lost
 local held = redis.call('HMGET', KEYS[1], 'revisions', 'ttl_ms', 'finished')
@@ -25,6 +26,9 @@ if ARGV[1] ~= '' then
 end
 if ARGV[9] ~= '' and redis.call('EXISTS', KEYS[4]) == 1 then
   return 'used'
+end
+if ARGV[13] == '1' and held[3] then
+  return 'finished'
 end
 local ttl = ARGV[4]
 local renew = ARGV[5]

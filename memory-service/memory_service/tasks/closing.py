@@ -100,7 +100,7 @@ def closing_of(
     return Closing(
         outcome=ending.outcome,
         result=masked(text_of(ending.result)[:chars], rules),
-        feedback=masked(ending.feedback[:chars], rules) if ending.feedback else None,
+        feedback=masked_feedback(ending, rules),
         goal=masked(goal[:chars], rules),
         task_type=(state.task_type if state else None) or run.task_type,
         constraints=tuple(masked(text[:chars], rules) for text in state.constraints) if state else (),
@@ -110,6 +110,11 @@ def closing_of(
         at=now,
         expired=state is None,
     )
+
+
+def masked_feedback(ending: Ending, rules: DistillRules) -> str | None:
+    """The feedback as it is kept."""
+    return masked(ending.feedback[: rules.review.limits.text_chars_max], rules) if ending.feedback else None
 
 
 def _kept(call: Step, chars: int, rules: DistillRules) -> Step:

@@ -11,11 +11,12 @@ step twice:
 5. Review, lessons, the run's effort and the answer; the row is finished and `closing` is dropped.
 6. Redis: the working memory's end is fixed.  Killed before this, the next start or finish of the task sees the finished row.
 
-The first answer stays the answer.  A second finish with another outcome is refused (409): two agents that disagree must learn
-of it.  Models are asked outside of transactions.
+The first answer stays the answer.  A second finish with another outcome or new feedback is refused (409): two agents that
+disagree must learn of it.  Models are asked outside of transactions.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -34,7 +35,7 @@ from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.stores.postgres.tasks import TaskRun
 from memory_service.stores.redis import TaskKey
 from memory_service.stores.redis_runs import LiveRun, RunStore
-from memory_service.tasks.closing import Closing, Ending, closing_of
+from memory_service.tasks.closing import Closing, Ending, closing_of, masked_feedback
 from memory_service.tasks.episode import episode_of, outcome_of
 from memory_service.tasks.ports import DistillRun, EndTask, JudgeExperience, MarkUsed, Record, WriteMemory
 from memory_service.tasks.service import TaskRules
@@ -44,6 +45,7 @@ from memory_service.working.checks import checked_id
 from memory_service.working.items import WorkingState
 
 T = TypeVar("T")
+FEEDBACK_MARK = "feedback_mark"  # kept with the answer, never shown
 ATTEMPTS_MAX = (
     5  # of reading row and working memory as one: each attempt is lost only to a start or finish that got through
 )
@@ -108,6 +110,7 @@ class Finishing:
         if run.outcome is not None and run.outcome != ending.outcome:
             raise TaskFinished(f"this task was finished with the outcome {run.outcome} already")
         if run.finished:
+            self._refuse_new_feedback(run, ending)
             finished = _told(run)
             await self._postgres.transaction(lambda c: record(c, finished))
         else:
@@ -115,6 +118,12 @@ class Finishing:
             finished = await self._finished(caller, run, closing, shape, record)
         await self._runs.close(key, run.run_id, self._rules.numbers.finished_ttl_seconds * 1000)
         return finished
+
+    def _refuse_new_feedback(self, run: TaskRun, ending: Ending) -> None:
+        """Raises TaskFinished when this finish brings feedback that the first one had not: it would be lost silently."""
+        mark = feedback_mark(masked_feedback(ending, self._rules.distilling))
+        if mark is not None and mark != (run.answer or {}).get(FEEDBACK_MARK, mark):
+            raise TaskFinished("this task was finished already, without this feedback, so nothing was learned from it")
 
     # Which run is it?
 
@@ -271,7 +280,8 @@ class Finishing:
         async def noted(connection: Connection, distilled: Distilled) -> None:
             answer = _with_reason(shape(episode, distilled.review, distilled), closing)
             finished = Finished(answer, _ids(answer))
-            await _once(task_rows.end(connection, run, answer, closing.at))
+            kept = {**answer, FEEDBACK_MARK: feedback_mark(closing.feedback)}
+            await _once(task_rows.end(connection, run, kept, closing.at))
             await record(connection, finished)
             told.append(finished)
 
@@ -307,7 +317,13 @@ def _with_reason(answer: Json, closing: Closing) -> Json:
 def _told(run: TaskRun) -> Finished:
     """What the first finish answered."""
     assert run.answer is not None
-    return Finished(run.answer, _ids(run.answer))
+    answer = {name: value for name, value in run.answer.items() if name != FEEDBACK_MARK}
+    return Finished(answer, _ids(answer))
+
+
+def feedback_mark(feedback: str | None) -> str | None:
+    """What tells the first finish's feedback from another, without its text."""
+    return hashlib.sha256(feedback.encode()).hexdigest() if feedback else None
 
 
 def _ids(answer: Json) -> tuple[UUID, ...]:

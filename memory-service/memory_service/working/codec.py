@@ -27,10 +27,11 @@ def to_json(state: WorkingState) -> Json:
         "done_items": list(state.done_items),
         "failed_attempts": [
             {"action": f.action, "reason": f.reason, "error": f.error, "at": time_text(f.at)}
+            | ({"source": f.source} if f.source else {})
             for f in state.failed_attempts
         ],
         "tool_call_history": [_call_json(call) for call in state.tool_call_history],
-        "recent_steps": [step if isinstance(step, str) else _step_json(step) for step in state.recent_steps],
+        "recent_steps": [{"text": step} if isinstance(step, str) else _step_json(step) for step in state.recent_steps],
         "variables": dict(state.variables),
     }
 
@@ -54,7 +55,7 @@ def decode(raw: bytes) -> WorkingState:
         done_items=tuple(data["done_items"]),
         failed_attempts=tuple(FailedAttempt(**_timed(item)) for item in data["failed_attempts"]),
         tool_call_history=tuple(ToolCall(**_timed(item)) for item in data["tool_call_history"]),
-        recent_steps=tuple(item if isinstance(item, str) else Step(**_timed(item)) for item in data["recent_steps"]),
+        recent_steps=tuple(item["text"] if "text" in item else Step(**_timed(item)) for item in data["recent_steps"]),
         variables=data["variables"],
     )
 

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import orjson
 
 from memory_service.domain import Clock, Json
-from memory_service.errors import Gone, IdempotencyMismatch, NotFound, StoreUnavailable, TooLarge
+from memory_service.errors import Gone, IdempotencyMismatch, NotFound, StoreUnavailable, TaskFinished, TooLarge
 from memory_service.stores.redis import REVISION_CHARS, Commit, Once, OnceRecord, StoredTask, TaskKey, WorkingStore
 from memory_service.working import codec
 from memory_service.working.items import WorkingState
@@ -44,7 +44,8 @@ class TaskMemory:
 class Change:
     """What to do to a task.  `apply` may run several times; `creates` gives it None where there is no task.
 
-    `ttl_ms` None keeps the life that was chosen before; `renew` False leaves even its end where it is.
+    `ttl_ms` None keeps the life that was chosen before; `renew` False leaves even its end where it is.  `unfinished`: it would
+    be lost in a task that is finished.
     """
 
     apply: Callable[[WorkingState | None], WorkingState]
@@ -52,10 +53,11 @@ class Change:
     ttl_ms: int | None = None
     renew: bool = True
     once: Once | None = None
+    unfinished: bool = False
 
 
 class TaskWriter:
-    """Commits changes.  Raises NotFound, TooLarge, StoreUnavailable, and whatever `Change.apply` raises."""
+    """Commits changes.  Raises NotFound, TaskFinished, TooLarge, StoreUnavailable, and whatever `Change.apply` raises."""
 
     def __init__(self, store: WorkingStore, settings: Working, clock: Clock) -> None:
         self._store = store
@@ -112,6 +114,7 @@ class TaskWriter:
             lock_holder=holder,
             once=change.once,
             answer=_answer(after) if change.once else b"",
+            unfinished=change.unfinished,
         )
         await self._store.note_copies(key, copied_memories(state))
         match await self._store.commit(key, commit):
@@ -119,6 +122,8 @@ class TaskWriter:
                 return after
             case "gone":
                 raise NotFound
+            case "finished":
+                raise TaskFinished("this task is finished: what is noted in it now would be in no episode")
             case _:
                 return None
 

@@ -29,10 +29,13 @@ class PendingItem:
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
+    """`source` names the long-term memory that it was copied from, as a fact's does; otherwise there is none."""
+
     action: str
     reason: str | None = None
     error: str | None = None
     at: datetime | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

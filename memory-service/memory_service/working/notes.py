@@ -32,16 +32,19 @@ class TaskNotebook:
         user_id: str,
         task_id: str,
         facts: Sequence[tuple[str, UUID]] = (),
-        failures: Sequence[tuple[str, UUID]] = (),
+        failures: Sequence[tuple[str, str | None, UUID]] = (),
         steps: Sequence[str] = (),
     ) -> None:
         """Add facts and failures with the memory that holds each, and steps.  Raises NotFound, InvalidFields, TooLarge.
 
-        The failure's `error` names its memory, as a fact's `source` does.
+        A failure is what was tried, and the error that it ended with.
         """
         patch = Patch(
             confirmed_facts=[Fact(text, memory_source(str(memory_id))) for text, memory_id in facts],
-            failed_attempts=[FailedAttempt(text, error=memory_source(str(memory_id))) for text, memory_id in failures],
+            failed_attempts=[
+                FailedAttempt(action, error=error, source=memory_source(str(memory_id)))
+                for action, error, memory_id in failures
+            ],
             recent_steps=list(steps),
         )
         await self._working.patch(caller, user_id, task_id, patch)

@@ -87,7 +87,8 @@ class WorkingMemory:
     ) -> TaskMemory:
         """Note one tool call.  With an Idempotency-Key it is noted once, however often it is sent.
 
-        Raises IdempotencyMismatch for a key that came with another request, Gone when its answer was erased since.
+        Raises TaskFinished after the task's finish, IdempotencyMismatch for a key that came with another request, Gone when
+        its answer was erased since.
         """
         key = self._writable(caller, user_id, task_id)
         refuse_unstorable(step)
@@ -100,7 +101,7 @@ class WorkingMemory:
         def apply(state: WorkingState | None) -> WorkingState:
             return record_step(existing(state), step, now, self._settings)
 
-        return await self._writer.write(key, Change(apply, once=once))
+        return await self._writer.write(key, Change(apply, once=once, unfinished=True))
 
     async def context(self, caller: Caller, user_id: str, task_id: str, max_tokens: int | None = None) -> TaskContext:
         """The task as text for a prompt in at most `max_tokens` of the embedding model's tokenizer."""

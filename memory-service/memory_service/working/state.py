@@ -87,7 +87,7 @@ def forget_memory(state: WorkingState, memory_id: str) -> WorkingState:
     """The state without the facts and failures that were copied from this long-term memory."""
     source = memory_source(memory_id)
     facts = tuple(fact for fact in state.confirmed_facts if (fact.source or "").casefold() != source)
-    failures = tuple(one for one in state.failed_attempts if (one.error or "").casefold() != source)
+    failures = tuple(one for one in state.failed_attempts if (one.source or "").casefold() != source)
     if len(facts) == len(state.confirmed_facts) and len(failures) == len(state.failed_attempts):
         return state
     return replace(state, confirmed_facts=facts, failed_attempts=failures)
@@ -101,7 +101,7 @@ def memory_source(memory_id: str) -> str:
 def copied_memories(state: WorkingState) -> frozenset[str]:
     """Ids of the long-term memories that this state holds copies of."""
     facts = ((fact.source or "").casefold() for fact in state.confirmed_facts)
-    sources = (*facts, *((one.error or "").casefold() for one in state.failed_attempts))
+    sources = (*facts, *((one.source or "").casefold() for one in state.failed_attempts))
     return frozenset(source.removeprefix(MEMORY_SOURCE) for source in sources if source.startswith(MEMORY_SOURCE))
 
 

@@ -148,15 +148,30 @@ def merge_duplicate(existing: Memory, draft: Draft, now: datetime, limits: Limit
     return replace(merged, heat=max(existing.heat, 1.0), heat_at=now) if existing.state == "cold" else merged
 
 
-def apply_patch(memory: Memory, patch: Mapping[str, Any], summary: Summary | None, now: datetime) -> Memory:
-    """The memory with the named fields changed and one version more.  `patch` holds field names and final values.
+def apply_patch(memory: Memory, patch: Mapping[str, Any], follows: Mapping[str, Any] | None, now: datetime) -> Memory:
+    """The memory with the named fields changed and one version more.  Both mappings hold field names and final values.
 
-    `summary` is of the new content when the content changes and no summary is named: the sentence must follow the text.
+    `follows` is what has to follow a new content (`following`); what the patch names wins.
     """
-    changes = dict(patch)
-    if summary is not None and "summary" not in changes:
-        changes["summary"] = summary.text
-    return replace(memory, **changes, version=memory.version + 1, updated_at=now)
+    return replace(memory, **{**(follows or {}), **patch}, version=memory.version + 1, updated_at=now)
+
+
+def following(memory: Memory, before: Summary, after: Summary, plain: str) -> dict[str, Any]:
+    """Of a memory whose content changes, the labels that the rules had made, as they read the new content.
+
+    `before` and `after` are the rules' readings of the old and the new content, `plain` the summary of a text that nobody was
+    asked to read.  A label is the rules' when it is what they say; what a person or a model wrote stays.  That they found
+    nothing tells something only when they read the text at all, which its event type shows.
+    """
+    read = memory.event_type == before.event_type
+    changes: dict[str, Any] = {}
+    if memory.summary in (plain, before.text):
+        changes["summary"] = after.text
+    if memory.entities == _entities(before) and (read or memory.entities):
+        changes["entities"] = _entities(after)
+    if read and memory.category == before.category:
+        changes |= {"category": after.category, "event_type": after.event_type}
+    return changes
 
 
 def differences(before: Memory, after: Memory) -> dict[str, dict[str, Any]]:

@@ -1,7 +1,7 @@
 """How much does it matter to remember this?
 
-A base per event type, lifted by words of urgency, by what is vital to a person and by concrete names, lowered by small talk.  It must not look at
-who wrote it or when; heat does that later.
+A base per event type, lifted by words of urgency, by what is vital to a person and by concrete names, lowered by small
+talk.  It must not look at who wrote it or when; heat does that later.
 """
 
 from memory_service.write.rules import EventTypeRule, ImportanceRule

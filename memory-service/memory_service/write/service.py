@@ -26,7 +26,7 @@ from memory_service.stores.postgres import memories, outbox
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.vocabulary import Vocabulary
 from memory_service.write.contradictions import Contradictions
-from memory_service.write.drafts import Draft, Written, apply_patch, complete, plain_summary
+from memory_service.write.drafts import Draft, Written, apply_patch, complete, following, plain_summary
 from memory_service.write.duplicates import content_hash
 from memory_service.write.indexing import indexed_text
 from memory_service.write.plan import Prepared
@@ -132,11 +132,11 @@ class MemoryWriter:
         related = patch.get("related_ids") or ()
         if (error := _unknown_id(related, await self._known_ids(caller, related))) is not None:
             raise error
-        summary = await self._by_rules(patch["content"]) if "content" in patch and "summary" not in patch else None
+        reading = await self._by_rules(patch["content"]) if "content" in patch else None
 
         async def work(connection: Connection) -> Memory:
             memory = await self._locked(connection, caller, memory_id, expected_version)
-            follows = summary if summary is not None and await self._made_by_rules(memory) else None
+            follows = await self._following(memory, reading) if reading is not None else None
             changed = apply_patch(memory, patch, follows, self._clock())
             await self._storing.replace(connection, memory, changed, caller, cause)
             return replace(changed, index_state="pending")
@@ -168,11 +168,10 @@ class MemoryWriter:
             raise StaleVersion(f"the memory is at version {memory.version}")
         return memory
 
-    async def _made_by_rules(self, memory: Memory) -> bool:
-        """Is the summary ours, so that it has to follow the content?  One that a person or a model wrote stays."""
-        if memory.summary == plain_summary(memory.content, self._numbers.write.summary_chars_max):
-            return True
-        return memory.summary == (await self._by_rules(memory.content)).text
+    async def _following(self, memory: Memory, reading: Summary) -> Mapping[str, Any]:
+        """The labels that have to follow the new content."""
+        plain = plain_summary(memory.content, self._numbers.write.summary_chars_max)
+        return following(memory, await self._by_rules(memory.content), reading, plain)
 
     async def _by_rules(self, content: str) -> Summary:
         """The rules' reading; that of a long text takes its time and happens in a thread."""

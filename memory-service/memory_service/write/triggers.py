@@ -89,6 +89,7 @@ class TriggerRules:
     tool_head_chars_max: int
     tool_tail_chars_max: int
     denied: tuple[Pattern, ...]
+    wish: EventTypeRule
     rules: tuple[TriggerRule, ...]
     summary: SummaryRules
 
@@ -193,7 +194,7 @@ def load_trigger_rules(path: Path, summary: SummaryRules) -> TriggerRules:
         raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
     except tomllib.TOMLDecodeError as problem:
         raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
-    for name in sorted(set(tables) - {"limits", "denied", "trigger"}):
+    for name in sorted(set(tables) - {"limits", "denied", "wish", "trigger"}):
         raise SetupRefused(f"{path}: the entry {name} is unknown.")
     rows = tables.get("trigger")
     if not isinstance(rows, list):
@@ -206,6 +207,7 @@ def load_trigger_rules(path: Path, summary: SummaryRules) -> TriggerRules:
     return TriggerRules(
         **{name: _positive(path, name, limits[name]) for name in LIMITS},
         denied=_patterns(path, "denied.any", denied["any"]),
+        wish=_wish(path, tables.get("wish"), summary),
         rules=rules,
         summary=summary,
     )
@@ -216,6 +218,14 @@ LIMITS = (
     "message_tail_chars_max", "tool_head_chars_max", "tool_tail_chars_max",
 )  # fmt: skip
 RULE_KEYS = ("name", "roles", "event_types", "weight_min", "phrases", "requests", "denied")
+
+
+def _wish(path: Path, table: object, summary: SummaryRules) -> EventTypeRule:
+    name = _table(path, "wish", table, ("event_type",))["event_type"]
+    found = next((one for one in summary.event_types if one.name == name and one.category is not None), None)
+    if found is None:
+        raise SetupRefused(f"{path}: wish.event_type must be a name from summarise.toml that has a category.")
+    return found
 
 
 def _rule(path: Path, row: object, summary: SummaryRules) -> TriggerRule:

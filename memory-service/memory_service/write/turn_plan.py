@@ -23,12 +23,11 @@ from memory_service.write.triggers import (
     Turn,
     should_write,
 )
+from memory_service.write.turn_spans import ALL, Span, merged_spans, spans_of, without
 from memory_service.write.turns import STATED, Note, TurnScope, is_spent, merge_drafts, route_turn, turns_of
 
-Span = tuple[int, int]
 # What ends the waiting of everything that waits.
 FLUSHING: frozenset[TriggerName] = frozenset({"turn_count", "task_end"})
-ALL = 2**31 - 1  # the end of a message that is cut whole, however long it is
 _VISIBLE = re.compile(r"\w")
 
 
@@ -178,7 +177,9 @@ class _TaskPlan:
         if names & FLUSHING or any(draft.kind == "episodic" for draft in routed.drafts):
             rest = self._left(rest)
         self._pending += [rest] if rest else []
-        stated = tuple(dict.fromkeys(one for trigger in triggers if trigger.name in STATED for one in trigger.sentences))
+        stated = tuple(
+            dict.fromkeys(one for trigger in triggers if trigger.name in STATED for one in trigger.sentences)
+        )
         if stated:
             self.rests |= {one.number: stated for one in rest}
 
@@ -258,39 +259,6 @@ def forgetting(held: Sequence[Held], gone: Collection[UUID]) -> list[Held]:
         replace(one, message=replace(one.message, content=""), cut=True, of=()) if one.number in erased else one
         for one in held
     ]
-
-
-def spans_of(content: str, sentences: Sequence[str]) -> tuple[Span, ...]:
-    """Where the sentences stand; the whole content when one of them can't be found as it was read."""
-    found, text = [], re.sub(r"(?<=[A-Za-z])’(?=[A-Za-z])", "'", content)  # as `triggers` read it, same length
-    for sentence in sentences:
-        start = text.find(sentence)
-        if start < 0:
-            return ((0, len(content)),)
-        found.append((start, start + len(sentence)))
-    return tuple(found)
-
-
-def merged_spans(spans: Sequence[Span]) -> tuple[Span, ...]:
-    merged: list[Span] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return tuple(merged)
-
-
-def without(content: str, spans: Sequence[Span]) -> str:
-    """The content without these parts."""
-    if not spans:
-        return content
-    kept, at = [], 0
-    for start, end in spans:
-        kept.append(content[at:start].strip())
-        at = end
-    kept.append(content[at:].strip())
-    return " ".join(part for part in kept if part)
 
 
 def _turn(held: Sequence[Held]) -> Turn:

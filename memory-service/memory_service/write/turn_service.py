@@ -35,9 +35,10 @@ from memory_service.write.drafts import Written
 from memory_service.write.service import MemoryWriter, Record, no_record
 from memory_service.write.triggers import TriggerRules
 from memory_service.write.turn_codec import held_of, payload_of
-from memory_service.write.turn_plan import Held, Occasion, TurnPlan, forgetting, plan_turns, without
+from memory_service.write.turn_plan import Held, Occasion, TurnPlan, forgetting, plan_turns
 from memory_service.write.turn_reading import ReadDraft, TurnTerms, causes, read_drafts
 from memory_service.write.turn_settings import TurnNumbers
+from memory_service.write.turn_spans import without
 from memory_service.write.turn_values import TaskNotes, TurnsAnswer, TurnsRequest, WorkingNotes, WrittenTurn
 from memory_service.write.turns import STATED
 
@@ -358,6 +359,6 @@ def _notes(
         ),
         None,
     )
-    failures = tuple((note.text, failed) for note in notes if note.kind == "failure" and failed is not None)
+    failures = tuple((note.text, note.error, failed) for note in notes if note.kind == "failure" and failed is not None)
     steps = tuple(note.text for note in notes if note.kind == "step")
     return TaskNotes(facts, failures, steps) if facts or failures or steps else None

@@ -37,10 +37,10 @@ class WrittenTurn:
 
 @dataclass(frozen=True, slots=True)
 class TaskNotes:
-    """What a task's working memory is told: facts and failures with the memory that holds each, and steps."""
+    """What a task's working memory is told: facts, and failures (what was tried, its error), with the memory of each; steps."""
 
     facts: tuple[tuple[str, UUID], ...] = ()
-    failures: tuple[tuple[str, UUID], ...] = ()
+    failures: tuple[tuple[str, str | None, UUID], ...] = ()
     steps: tuple[str, ...] = ()
 
 
@@ -66,6 +66,6 @@ class WorkingNotes(Protocol):
         user_id: str,
         task_id: str,
         facts: Sequence[tuple[str, UUID]] = (),
-        failures: Sequence[tuple[str, UUID]] = (),
+        failures: Sequence[tuple[str, str | None, UUID]] = (),
         steps: Sequence[str] = (),
     ) -> None: ...

@@ -13,6 +13,7 @@ from typing import Literal
 from memory_service.domain import KindChoice, Outcome
 from memory_service.write.drafts import Draft
 from memory_service.write.duplicates import content_hash
+from memory_service.write.summarise import summarise
 from memory_service.write.triggers import Message, ToolStatus, Trigger, TriggerName, TriggerRules, Turn
 
 CUT = " … "
@@ -43,10 +44,11 @@ class TurnScope:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A change of the task's working memory: a step that was made, or an attempt that failed."""
+    """A change of the task's working memory: a step that was made, or what was tried and failed, with its error."""
 
     kind: NoteKind
     text: str
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +90,11 @@ def route_turn(
     stated = frozenset(one for trigger in triggers if trigger.name in STATED for one in trigger.sentences)
     for trigger in triggers:
         if trigger.name in STATED:
-            drafts += [_stated(trigger, turn, sentence, scope) for sentence in trigger.sentences]
+            drafts += [_stated(trigger, turn, sentence, scope, rules) for sentence in trigger.sentences]
         elif trigger.name in TOOL:
             drafts.append(_happened(trigger, [turn], TOOL[trigger.name], scope, rules))
             if trigger.name == "tool_error" and scope.notable:
-                notes.append(Note("failure", _what_failed(turn, trigger, rules)))
+                notes.append(_what_failed(turn, trigger, rules))
         elif trigger.name == "state_change":
             told = [sentence for sentence in trigger.sentences if sentence not in stated]
             if scope.notable:
@@ -156,10 +158,14 @@ def _joined(group: Sequence[Draft]) -> str:
     return "\n\n".join(text for text in texts if not any(text != other and text in other for other in texts))
 
 
-def _stated(trigger: Trigger, turn: Turn, sentence: str, scope: TurnScope) -> Draft:
-    """A preference holds; what a correction mends is for the summariser to tell."""
+def _stated(trigger: Trigger, turn: Turn, sentence: str, scope: TurnScope, rules: TriggerRules) -> Draft:
+    """A preference holds, whatever its words look like by themselves; what a correction mends is for the summariser to tell."""
     kind: KindChoice = "semantic" if trigger.name == "preference" else "auto"
-    return _draft(trigger, sentence, kind, None, turn, scope)
+    draft = _draft(trigger, sentence, kind, None, turn, scope)
+    if kind != "semantic" or summarise(sentence, rules.summary).category is not None:
+        return draft
+    wish = rules.wish
+    return replace(draft, event_type=wish.name, category=wish.category, importance=wish.importance)
 
 
 def _happened(
@@ -195,11 +201,17 @@ def _line(message: Message, chars_max: int) -> str:
     return f"{speaker}: {cut_middle(text, chars_max)}"
 
 
-def _what_failed(turn: Turn, trigger: Trigger, rules: TriggerRules) -> str:
-    """The tool and the sentence that tells of the error; the whole answer is in the memory."""
+def _what_failed(turn: Turn, trigger: Trigger, rules: TriggerRules) -> Note:
+    """The tool, or else what the user had asked for, and the sentence that tells of the error; the rest is in the memory."""
     message = turn.messages[trigger.message] if trigger.message is not None else turn.messages[-1]
-    said = trigger.sentences[0] if trigger.sentences else message.content.strip()
-    return cut_middle(f"{message.name}: {said}" if message.name else said, rules.summary_messages_chars_max)
+    said = cut_middle(
+        trigger.sentences[0] if trigger.sentences else message.content.strip(), rules.summary_messages_chars_max
+    )
+    asked = next((one.content.strip() for one in turn.messages if one.role == "user" and one.content.strip()), None)
+    tried = message.name or (asked if message.role != "user" else None)
+    if not tried:
+        return Note("failure", said)
+    return Note("failure", cut_middle(tried, rules.summary_messages_chars_max), said or None)
 
 
 def cut_middle(text: str, chars_max: int) -> str:

@@ -357,14 +357,19 @@ def test_every_finished_run_leaves_one_lesson_that_names_its_case():
 
 def test_two_runs_of_one_task_have_the_same_conditions_whatever_their_outcome():
     good, poor = (
-        lessons(run(ok("load"), ok("count"), outcome=outcome, task_type="report"))[0] for outcome in ("success", "failure")
+        lessons(run(ok("load"), ok("count"), outcome=outcome, task_type="report"))[0]
+        for outcome in ("success", "failure")
     )
     assert good.conditions == poor.conditions
 
 
 def test_goal_conditions_hold_no_ids_numbers_or_words_of_asking():
     [lesson] = lessons(
-        run(ok("find_order"), ok("cancel"), goal="I want you to cancel order 4711-X of mia_li_3668 because the parcel arrived broken")
+        run(
+            ok("find_order"),
+            ok("cancel"),
+            goal="I want you to cancel order 4711-X of mia_li_3668 because the parcel arrived broken",
+        )
     )
     terms = {value for _, _, value in conditions_of(lesson)}
     assert terms == {"cancel", "order", "becaus", "parcel", "arriv"}

@@ -124,4 +124,5 @@ def test_a_pair_of_characters_across_a_word_boundary_is_no_goal_term(goal: str, 
 
 def test_words_that_any_goal_has_tell_nothing_of_it():
     assert telling_words("Please write a weekly report of 2024-05-01 for ann_lee", rules(), 8) == ["report"]
+    assert telling_words("Deploy the shop with password=hunter22!", rules(), 8) == ["deploy", "shop", "password"]
     assert any_word_pattern([]) == ""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from memory_service.errors import SetupRefused
+from memory_service.write.routing import route
 from memory_service.write.rules import load_summary_rules
 from memory_service.write.summarise import Summary, summarise
 from tests.unit.write.factories import CONFIG, labelled, shipped_rules
@@ -176,7 +177,12 @@ def test_what_can_harm_a_person_when_forgotten_is_knowledge_of_high_importance(c
 
 @pytest.mark.parametrize(
     "content",
-    ["Are you allergic to peanuts?", "The build is allergic to spaces: error: no such file.", "你对花生过敏吗？", "My name is Lin."],
+    [
+        "Are you allergic to peanuts?",
+        "The build is allergic to spaces: error: no such file.",
+        "你对花生过敏吗？",
+        "My name is Lin.",
+    ],
 )
 def test_what_only_sounds_vital_stays_as_important_as_its_kind(content: str) -> None:
     assert summarise(content, shipped_rules()).importance < 0.8

@@ -7,16 +7,8 @@ import pytest
 
 from memory_service.write.triggers import Message, Role
 from memory_service.write.turn_codec import held_of, payload_of
-from memory_service.write.turn_plan import (
-    Held,
-    Occasion,
-    TurnPlan,
-    forgetting,
-    merged_spans,
-    plan_turns,
-    spans_of,
-    without,
-)
+from memory_service.write.turn_plan import Held, Occasion, TurnPlan, forgetting, plan_turns
+from memory_service.write.turn_spans import merged_spans, spans_of, without
 from tests.unit.write.turn_factories import NOW, trigger_rules
 
 
@@ -51,7 +43,8 @@ def test_a_stated_sentence_is_cut_and_the_rest_waits() -> None:
 def test_a_turn_that_is_nothing_but_the_statement_leaves_with_its_answer() -> None:
     plan = planned(held(("user", "I prefer tables."), ("assistant", "Tables it is.")))
     assert ([one.content for one in plan.drafts], plan.drops, plan.waiting) == (["I prefer tables."], {2}, 0)
-    assert without("I prefer tables.", plan.cuts[1]) == ""  # an empty message stays: it tells what a later answer answers
+    # An empty message stays: it tells what a later answer answers.
+    assert without("I prefer tables.", plan.cuts[1]) == ""
 
 
 def test_the_late_answer_to_a_statement_is_in_no_episode() -> None:
@@ -73,7 +66,12 @@ def test_a_tools_answer_is_kept_though_the_user_only_stated_something() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["不对，截止日期是周五，不是周四。", "No, the deadline is Friday, not Thursday.", "No, we decided on Redis, not Kafka."]
+    "text",
+    [
+        "不对，截止日期是周五，不是周四。",
+        "No, the deadline is Friday, not Thursday.",
+        "No, we decided on Redis, not Kafka.",
+    ],
 )
 def test_one_statement_is_one_memory(text: str) -> None:
     plan = planned(held(("user", text), ("assistant", "Noted.")))
@@ -100,7 +98,12 @@ def test_the_rest_of_a_turn_goes_with_the_memory_that_it_became() -> None:
     late = held(("assistant", "Anything else?"), start=3)
     other = held(("user", "Next."), start=4)
     left = forgetting([*one, *late, *other], {memory})
-    assert [(m.number, m.message.content, m.of) for m in left] == [(1, "", ()), (2, "", ()), (3, "", ()), (4, "Next.", ())]
+    assert [(m.number, m.message.content, m.of) for m in left] == [
+        (1, "", ()),
+        (2, "", ()),
+        (3, "", ()),
+        (4, "Next.", ()),
+    ]
     assert forgetting([*one, *late, *other], {UUID(int=8)}) == [*one, *late, *other]
 
 
@@ -176,5 +179,7 @@ def test_parts_are_taken_out_once() -> None:
 
 
 def test_a_message_survives_the_buffer() -> None:
-    (one,) = held(("user", "你好 “x” \U0001f600"), task_id="t", agent_id="a", tool_status="error", cut=True, of=(UUID(int=5),))
+    (one,) = held(
+        ("user", "你好 “x” \U0001f600"), task_id="t", agent_id="a", tool_status="error", cut=True, of=(UUID(int=5),)
+    )
     assert held_of(1, payload_of(one)) == one

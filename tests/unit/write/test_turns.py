@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from memory_service.write.triggers import BufferState, Message, Turn, should_write
 from memory_service.write.turns import Note, Routed, cut_middle, merge_drafts, route_turn, turns_of
 from tests.unit.write.turn_factories import NOW, draft, scope, trigger_rules, turn
@@ -36,6 +38,16 @@ def test_a_preference_becomes_a_semantic_memory_of_its_sentence_alone() -> None:
     assert (one.user_id, one.session_id, one.occurred_at) == ("u", "s", NOW)
 
 
+@pytest.mark.parametrize(
+    "text", ["Could you always answer in German?", "以后能不能简短一点？", "Don't ever push to main directly."]
+)
+def test_a_wish_is_an_instruction_also_when_it_is_put_as_a_question(text: str) -> None:
+    (one,) = routed(turn(("user", text))).drafts
+    assert (one.kind, one.category, one.event_type) == ("semantic", "instruction", "instruction")
+    assert one.importance is not None
+    assert one.importance >= 0.7
+
+
 def test_two_preferences_of_a_turn_are_two_memories() -> None:
     drafts = routed(turn(("user", "我喜欢深色主题。以后请用中文回答。"))).drafts
     assert [one.content for one in drafts] == ["我喜欢深色主题。", "以后请用中文回答。"]
@@ -53,7 +65,7 @@ def test_a_failed_tool_call_is_an_episode_with_its_outcome_and_a_failure_of_the_
         ("episodic", "failure", "user: Start it.\ntool run: Error: port 80 is taken")
     ]
     assert without.notes == ()
-    assert within.notes == (Note("failure", "run: Error: port 80 is taken"),)
+    assert within.notes == (Note("failure", "run", "Error: port 80 is taken"),)
     assert within.drafts[0].task_id == "t"
 
 

@@ -117,15 +117,9 @@ def _replaced(run: RunView, path: str, before: Any, after: Any, error_class: str
         return Change((), "", "")
     if is_setting_name(path) and isinstance(before, str) and isinstance(after, str):
         return _other_value(run, path, before, after)  # "text/plain" is no path and "utf-8" no format of something
-    types = file_types(path, before, after)
-    if types:
-        return _moved(run, path, ("", types[0]), ("", types[1]))
-    place, other_place = resource(before), resource(after)
-    if place and other_place and (place.prefix != other_place.prefix or place.extension != other_place.extension):
-        denied = error_class == "permission"
-        return _moved(
-            run, path, (place.prefix, place.extension), (other_place.prefix, other_place.extension), whole=denied
-        )
+    moved = _other_place(run, path, before, after, error_class)
+    if moved is not None:
+        return moved
     if is_command_name(path) and isinstance(before, str) and isinstance(after, str):
         return _other_command(run, path, before, after)
     kind, other_kind = type_before_id(before), type_before_id(after)
@@ -213,6 +207,18 @@ def _reworded(run: RunView, changed: Mapping[str, tuple[Any, Any]]) -> Iterator[
         )
 
 
+def _other_place(run: RunView, path: str, before: Any, after: Any, error_class: str) -> Change | None:
+    """Another file type or another folder or host; None when the values are no resources, or the same one."""
+    types = file_types(path, before, after)
+    if types:
+        return _moved(run, path, ("", types[0]), ("", types[1]))
+    old, new = resource(before), resource(after)
+    if not old or not new or (old.prefix, old.extension) == (new.prefix, new.extension):
+        return None
+    denied = error_class == "permission"
+    return _moved(run, path, (old.prefix, old.extension), (new.prefix, new.extension), whole=denied)
+
+
 def _other_command(run: RunView, path: str, before: str, after: str) -> Change:
     """The command line that failed and the one that worked; where only a few words changed, these."""
     swap = words_swapped(before, after, run.rules.limits.reworded_words_max)
@@ -232,9 +238,8 @@ def _other_command(run: RunView, path: str, before: str, after: str) -> Change:
 def moved_type(before: Any, after: Any) -> tuple[str, str] | None:
     """The two extensions of paths that differ in them."""
     one, other = resource(before), resource(after)
-    if one and other and one.extension and other.extension and one.extension != other.extension:
-        return one.extension, other.extension
-    return None
+    types = (one.extension, other.extension) if one and other else ("", "")
+    return types if all(types) and types[0] != types[1] else None
 
 
 def _moved(run: RunView, path: str, old: tuple[str, str], new: tuple[str, str], *, whole: bool = False) -> Change:
@@ -251,10 +256,9 @@ def _moved(run: RunView, path: str, old: tuple[str, str], new: tuple[str, str], 
             run.say(f"with one that ends in `{extension}`", f"用以 `{extension}` 结尾的 `{path}` "),
         )
     old_parts, new_parts = re.split(r"(?<=[/\\])", before), re.split(r"(?<=[/\\])", after)
-    shared = next(
-        (n for n, (a, b) in enumerate(zip(old_parts, new_parts, strict=False)) if a != b),
-        min(len(old_parts), len(new_parts)),
-    )
+    pairs = zip(old_parts, new_parts, strict=False)
+    shorter = min(len(old_parts), len(new_parts))
+    shared = next((n for n, (a, b) in enumerate(pairs) if a != b), shorter)
     stale, fresh = "".join(old_parts[: shared + 1]), "".join(new_parts[: shared + 1])
     if whole or not stale.strip("/\\.") or stale == fresh or fresh.startswith(stale):
         stale, fresh = before, after
