@@ -239,7 +239,7 @@ async def test_labels_that_the_rules_made_follow_a_changed_content(client: httpx
     for name in ("entities", "summary", "category", "event_type"):
         assert changed[name] == fresh[name], name
     named = await client.patch(url, json={"content": "The quota is 7 GB.", "entities": ["mine"], "category": "rule"})
-    assert named.json()["entities"] == [{"name": "mine", "type": None}]
+    assert named.json()["entities"] == [{"name": "mine", "type": "other"}]
     assert named.json()["category"] == "rule"
 
 

@@ -192,7 +192,7 @@ def test_a_failed_run_of_calls_is_not_called_talk_and_misses_no_verb_of_any_task
 def test_a_class_of_errors_is_told_in_words():
     call = {"url": "https://shop.test/x"}
     [lesson] = lessons(run(bad("http_get", "429 slow down", **call), ok("http_get", **call)), "wait_cured")
-    assert lesson.action == "When `http_get` fails (rate limit), wait a moment and send the same call once more."
+    assert lesson.action == "After failure of `http_get` (rate limit), wait a moment and send the same call once more."
 
 
 def test_a_success_with_failed_calls_is_a_detour_and_worth_reviewing():

@@ -64,8 +64,8 @@ def _wait(run: RunView, at: int, again: int, waits: list[int]) -> Lesson:
         same_error_again(step, error_class),
         (at, *waits, again),
         action=run.say(
-            f"When `{step.tool}` fails ({run.class_words(error_class)}), {how_long}{by} and send the same call once more.",
-            f"`{step.tool}` 出错（{run.class_words(error_class)}）后，{how_long}{by}，再原样调用一次。",
+            f"After failure of `{step.tool}` ({run.class_words(error_class)}), {how_long}{by} and send the same call once more.",
+            f"`{step.tool}` 返回错误（{run.class_words(error_class)}）后，{how_long}{by}，再原样调用一次。",
         ),
         avoid=run.say("Calling again at once or giving up.", "立刻重试，或者放弃。"),
         rationale=run.say(f"“{error}” passed; the same call then worked.", f"“{error}”过去之后，同一调用成功了。"),
