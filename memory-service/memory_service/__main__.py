@@ -70,16 +70,24 @@ def job_command(
 
 @app.command()
 def reembed(
-    to: Annotated[str | None, typer.Option("--to", metavar="MODEL", help="its name or folder; - is the provider's own model")] = None,
-    provider: Annotated[str | None, typer.Option(help="bundled, sentence-transformers, openai or hash; default: as configured")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="MODEL", help="its name or folder; - is the provider's own model")
+    ] = None,
+    provider: Annotated[
+        str | None, typer.Option(help="bundled, sentence-transformers, openai or hash; default: as configured")
+    ] = None,
     base_url: Annotated[str | None, typer.Option(help="of an OpenAI-compatible endpoint")] = None,
     revision: Annotated[str | None, typer.Option(help="of a model of the hub")] = None,
     dimensions: Annotated[int | None, typer.Option(min=1, help="where the model can be cut")] = None,
     query_prefix: Annotated[str | None, typer.Option(help="before queries; default: the model's own")] = None,
     passage_prefix: Annotated[str | None, typer.Option(help="before memories; default: the model's own")] = None,
-    skip_failed: Annotated[bool, typer.Option("--skip-failed", help="switch although some could not be embedded")] = False,
+    skip_failed: Annotated[
+        bool, typer.Option("--skip-failed", help="switch although some could not be embedded")
+    ] = False,
     rollback: Annotated[bool, typer.Option("--rollback", help="serve with the model before this one again")] = False,
-    drop_old: Annotated[bool, typer.Option("--drop-old", help="remove the vectors of the model before this one")] = False,
+    drop_old: Annotated[
+        bool, typer.Option("--drop-old", help="remove the vectors of the model before this one")
+    ] = False,
     abandon: Annotated[bool, typer.Option("--abandon", help="give up a change that has not been switched to")] = False,
 ) -> None:
     """Change the embedding model while the service runs.  The same command again goes on where a run was cut off.
@@ -90,7 +98,10 @@ def reembed(
 
     if sum((to is not None, rollback, drop_old, abandon)) != 1:
         refuse("name one of --to MODEL, --rollback, --drop-old and --abandon")
-    if to is None and (provider, base_url, revision, dimensions, query_prefix, passage_prefix, skip_failed) != (*(None,) * 6, False):
+    if to is None and (provider, base_url, revision, dimensions, query_prefix, passage_prefix, skip_failed) != (
+        *(None,) * 6,
+        False,
+    ):
         refuse("the other options belong to --to")
     settings = settings_beside_stack()
     if to is not None:

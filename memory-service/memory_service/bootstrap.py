@@ -162,7 +162,9 @@ def _runtime(ground: Ground, stack: AsyncExitStack) -> Runtime:
     recall = _recall(ground, retrieval_log)
     contexts = _contexts(ground, recall, experiences, retrieval_log)
     lifecycle = Lifecycle(postgres, ground.vocabulary, numbers, clock, relay.nudge, retrieval_log.flush, families)
-    doing = Doing(new_writer(None).write, experiences.distill, experiences.feedback, turns.end_task, lifecycle.mark_used)
+    doing = Doing(
+        new_writer(None).write, experiences.distill, experiences.feedback, turns.end_task, lifecycle.mark_used
+    )
     tasks, finishing = _task_loop(ground, working, contexts, experiences, doing)
     return Runtime(
         settings=ground.settings,
@@ -286,7 +288,14 @@ def _reviewing(ground: Ground, relay: Relay) -> Reviewing:
     own = numbers.section("insights", InsightNumbers)
     model = InsightModel(ground.language, own) if ground.language else None
     return Reviewing(
-        ground.postgres, ground.vocabulary, numbers.heat, own, ground.distill_rules, ground.lesson_rules, relay.nudge, model
+        ground.postgres,
+        ground.vocabulary,
+        numbers.heat,
+        own,
+        ground.distill_rules,
+        ground.lesson_rules,
+        relay.nudge,
+        model,
     )
 
 
@@ -310,7 +319,14 @@ def _experiences(ground: Ground, relay: Relay, log: RetrievalLog, stack: AsyncEx
     stack.push_async_callback(active.close)
     deadline_s = numbers.search.lane_deadline_s
     meant = SemanticLessons(
-        postgres, ground.index, ground.embedder, ground.vocabulary, rules.numbers, numbers.rank, ground.readings, deadline_s
+        postgres,
+        ground.index,
+        ground.embedder,
+        ground.vocabulary,
+        rules.numbers,
+        numbers.rank,
+        ground.readings,
+        deadline_s,
     )
     asking = numbers.section("distill_model", DistillModelNumbers)
     wording = ground.language if rules.numbers.derive_query_with_model else None
@@ -326,7 +342,9 @@ def _experiences(ground: Ground, relay: Relay, log: RetrievalLog, stack: AsyncEx
 
 def _session_buffer(ground: Ground) -> SessionBuffer:
     own = ground.numbers.section("turns", TurnNumbers)
-    bounds = BufferBounds(own.life_seconds * 1000, own.lease_seconds * 1000, own.buffer_messages_max, own.buffer_bytes_max)
+    bounds = BufferBounds(
+        own.life_seconds * 1000, own.lease_seconds * 1000, own.buffer_messages_max, own.buffer_bytes_max
+    )
     return SessionBuffer(ground.redis, bounds)
 
 
@@ -356,7 +374,12 @@ def _task_loop(
     own, numbers = ground.numbers.section("tasks", TaskNumbers), ground.numbers.section("working", Working)
     injecting = contexts.numbers
     rules = TaskRules(
-        own, numbers, ground.distill_rules, ground.lesson_rules.confidence, injecting.tokens_default, injecting.tokens_max
+        own,
+        numbers,
+        ground.distill_rules,
+        ground.lesson_rules.confidence,
+        injecting.tokens_default,
+        injecting.tokens_max,
     )
     runs = RunStore(ground.redis, ttl_seconds_max=numbers.ttl_seconds_max)
     first = first_context(contexts.build, own.first_memories_max, ground.clock)

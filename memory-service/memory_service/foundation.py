@@ -109,7 +109,9 @@ async def open_ground(
         vocabulary=vocabulary,
         summary_rules=load_summary_rules(folder / "summarise.toml"),
         contrasts=load_contrasts(folder / "contrasts.toml"),
-        distill_rules=load_distill_rules(folder / "distill.toml", load_review_rules(folder / "review.toml"), vocabulary),
+        distill_rules=load_distill_rules(
+            folder / "distill.toml", load_review_rules(folder / "review.toml"), vocabulary
+        ),
         lesson_rules=lesson_rules(numbers, vocabulary),
         readings=FollowingReadings.of_current(numbers.section("relevance", Relevance), switching),
     )

@@ -36,9 +36,17 @@ LANGUAGE_TOKENS = Counter(
 LANGUAGE_COST = Counter(
     "hindsight_language_cost_total", "Tokens × the prices in [language], in their currency", ["purpose"]
 )
-JOB_RUNS = Counter("hindsight_job_runs_total", "Runs of maintenance jobs that ended, dry runs left out", ["job", "outcome"])
-JOB_SECONDS = Histogram("hindsight_job_seconds", "Time of one run", ["job"], buckets=(0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600))
+JOB_RUNS = Counter(
+    "hindsight_job_runs_total", "Runs of maintenance jobs that ended, dry runs left out", ["job", "outcome"]
+)
+JOB_SECONDS = Histogram(
+    "hindsight_job_seconds", "Time of one run", ["job"], buckets=(0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600)
+)
 JOB_DONE = Counter("hindsight_job_changes_total", "What maintenance jobs changed", ["job"])
-JOB_LAST_SUCCESS = Gauge("hindsight_job_last_success_timestamp_seconds", "When a scheduled run last ended well", ["job"])
+JOB_LAST_SUCCESS = Gauge(
+    "hindsight_job_last_success_timestamp_seconds", "When a scheduled run last ended well", ["job"]
+)
 READINGS = Counter("hindsight_readings_total", "Texts read for their summary and labels, by what read them", ["by"])
-DISTILLATIONS = Counter("hindsight_distillations_total", "Runs that a language model was asked about, by whose lessons hold", ["by"])
+DISTILLATIONS = Counter(
+    "hindsight_distillations_total", "Runs that a language model was asked about, by whose lessons hold", ["by"]
+)

@@ -273,7 +273,16 @@ DROP TABLE memory_feedback;
 ALTER TABLE erased DROP COLUMN owner;
 ALTER TABLE memory DROP COLUMN written_by;
 """
-DOWN = UNDO_REEMBED + UNDO_RETRIEVALS + UNDO_JOBS + "DROP TABLE experience_feedback;\nDROP TABLE experience_gone;\nALTER INDEX experience_conditions RESET (fastupdate);\nCOMMENT ON INDEX experience_conditions IS NULL;\n" + "DROP INDEX retrieval_log_task;\nALTER TABLE retrieval_log DROP COLUMN task_id;\n" + "DROP TABLE turn_written;\n" + UNDO_AGEING + "DROP INDEX episodic_memory_tool_use;\nDROP TABLE task_run;\n"
+DOWN = (
+    UNDO_REEMBED
+    + UNDO_RETRIEVALS
+    + UNDO_JOBS
+    + "DROP TABLE experience_feedback;\nDROP TABLE experience_gone;\nALTER INDEX experience_conditions RESET (fastupdate);\nCOMMENT ON INDEX experience_conditions IS NULL;\n"
+    + "DROP INDEX retrieval_log_task;\nALTER TABLE retrieval_log DROP COLUMN task_id;\n"
+    + "DROP TABLE turn_written;\n"
+    + UNDO_AGEING
+    + "DROP INDEX episodic_memory_tool_use;\nDROP TABLE task_run;\n"
+)
 
 
 def upgrade() -> None:

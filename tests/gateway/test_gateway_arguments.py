@@ -31,7 +31,11 @@ async def test_objects_and_lists_may_arrive_as_json_strings(full_gateway_url: st
         await call(client, "memory_write", {"content": "x", "metadata": '{"a": {"b": [1]}}', "tags": '["t"]'})
         await call(client, "memory_query", {"conditions": '[{"field": "a"}]', "state": '{"s": true}'})
         await call(client, "memory_distill", {"goal": "g", "outcome": "success", "steps": '[{"tool": "t"}]'})
-        await call(client, "task_note", {"task_id": "t", "tool": "t", "status": "success", "arguments": '{"x": 1}', "variable": '{"v": 2}'})
+        await call(
+            client,
+            "task_note",
+            {"task_id": "t", "tool": "t", "status": "success", "arguments": '{"x": 1}', "variable": '{"v": 2}'},
+        )
     assert service.only("POST", "/v1/memories").body["metadata"] == {"a": {"b": [1]}}
     assert service.only("POST", "/v1/memories").body["tags"] == ["t"]
     assert service.only("POST", "/v1/experiences/query").body["conditions"] == [{"field": "a"}]

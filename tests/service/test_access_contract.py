@@ -32,7 +32,12 @@ WRITES = {("POST", "/v1/memories"), ("POST", "/v1/memories/batch"), ("PATCH", "/
           ("POST", "/v1/tasks"), ("POST", "/v1/tasks/{task_id}/finish"),
           *((verb, "/v1/relations") for verb in ("POST", "DELETE")), *(("POST", f"/v1/memories/{{memory_id}}/{move}") for move in ("rollback", "archive", "restore", "pin", "unpin", "feedback")), ("POST", "/v1/conflicts/{conflict_id}/resolve"),
           ("POST", "/v1/experiences"), ("POST", "/v1/experiences/distill"), ("PATCH", "/v1/experiences/{experience_id}"), ("DELETE", "/v1/experiences/{experience_id}"), ("POST", "/v1/experiences/{experience_id}/feedback")}  # fmt: skip
-ADMINS = {("DELETE", "/v1/users/{user_id}"), ("GET", "/v1/export"), ("POST", "/v1/import"), ("POST", "/v1/maintenance/{job}")}  # of keys that are bound to no user
+ADMINS = {
+    ("DELETE", "/v1/users/{user_id}"),
+    ("GET", "/v1/export"),
+    ("POST", "/v1/import"),
+    ("POST", "/v1/maintenance/{job}"),
+}  # of keys that are bound to no user
 WRITES |= ADMINS
 BY_ID = ("{memory_id}", "{experience_id}", "{conflict_id}")
 BY_ID_IN_BODY = ("/v1/relations",)
@@ -47,13 +52,31 @@ class Victim:
     task_id: str
     experience_id: str
     conflict_id: str = field(default_factory=lambda: str(uuid4()))
-    friend_id: str = field(default_factory=lambda: str(uuid4()))  # a memory of another user that the first one is tied to
+    friend_id: str = field(
+        default_factory=lambda: str(uuid4())
+    )  # a memory of another user that the first one is tied to
 
     def stolen_lines(self) -> str:
         """An import that says it is about the victim's things."""
         at = {"created_at": "2026-01-01T00:00:00Z", "user_id": self.user}
-        planted = {"type": "memory", "id": self.memory_id, "kind": "episodic", "version": 99, "content": "by a stranger", "summary": "s", "occurred_at": at["created_at"], "updated_at": at["created_at"], **at}
-        tie = {"type": "relation", "source_id": self.memory_id, "target_id": self.friend_id, "relation_type": "stolen", **at}
+        planted = {
+            "type": "memory",
+            "id": self.memory_id,
+            "kind": "episodic",
+            "version": 99,
+            "content": "by a stranger",
+            "summary": "s",
+            "occurred_at": at["created_at"],
+            "updated_at": at["created_at"],
+            **at,
+        }
+        tie = {
+            "type": "relation",
+            "source_id": self.memory_id,
+            "target_id": self.friend_id,
+            "relation_type": "stolen",
+            **at,
+        }
         return f"{json.dumps(planted)}\n{json.dumps(tie)}\n"
 
     def request(self, method: str, path: str) -> dict[str, Any]:
@@ -249,7 +272,9 @@ async def test_each_role_may_do_what_its_name_says(keyed: World) -> None:
                 needs_admin = (method, path) in ADMINS
                 refused = (role == "reader" and (method, path) in WRITES) or (role == "writer" and needs_admin)
                 assert (answer.status_code == 403) == refused, (role, method, path, answer.text)
-                gone = role == "admin" and (method == "DELETE" or path.endswith("/resolve"))  # the writer did it already
+                gone = role == "admin" and (
+                    method == "DELETE" or path.endswith("/resolve")
+                )  # the writer did it already
                 assert refused or gone or answer.status_code < 300, (role, method, path, answer.text)
 
 

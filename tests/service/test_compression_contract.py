@@ -1,7 +1,5 @@
 """Old memories become summaries: what is kept, what is found, and that nothing of an erased one stays."""
 
-# ruff: noqa: E501 - tables: one case reads best on one line
-
 from __future__ import annotations
 
 import asyncio
@@ -56,7 +54,9 @@ def weather_call(city: str, ms: int = 200, **fields: Any) -> dict[str, Any]:
     return {"tool": "weather_api", "arguments": {"city": city}, "status": "success", "duration_ms": ms, **fields}
 
 
-async def write_weather(world: World, clock: Clock, user: str, cities: tuple[str, ...] = CITIES, **fields: Any) -> list[str]:
+async def write_weather(
+    world: World, clock: Clock, user: str, cities: tuple[str, ...] = CITIES, **fields: Any
+) -> list[str]:
     """One call a day from the clock's day on; their ids."""
     ids = []
     for city in cities:
@@ -108,12 +108,18 @@ async def summary_of(world: World, source_id: str) -> dict[str, Any]:
 
 async def sources_of(world: World, summary_id: str) -> set[str]:
     answer = await world.client.get(f"/v1/memories/{summary_id}/related", params={"limit": 100})
-    return {i["memory"]["id"] for i in answer.json()["items"] if (i["relation_type"], i["direction"]) == ("compressed_into", "in")}
+    return {
+        i["memory"]["id"]
+        for i in answer.json()["items"]
+        if (i["relation_type"], i["direction"]) == ("compressed_into", "in")
+    }
 
 
 async def everywhere(world: World, text: str) -> list[str]:
     """Tables in which the text still stands."""
-    tables = await world.sql("SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_type = 'BASE TABLE'")
+    tables = await world.sql(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_type = 'BASE TABLE'"
+    )
     hits = []
     for (table,) in tables:
         ((count,),) = await world.sql(f'SELECT count(*) FROM "{table}" AS t WHERE t::text LIKE %s', f"%{text}%")
@@ -124,10 +130,17 @@ async def everywhere(world: World, text: str) -> list[str]:
 # The cycle.
 
 
-async def test_ten_old_calls_become_one_memory_that_keeps_count_rate_duration_and_month(world: World, clock: Clock, user: str) -> None:
+async def test_ten_old_calls_become_one_memory_that_keeps_count_rate_duration_and_month(
+    world: World, clock: Clock, user: str
+) -> None:
     ids, summary = await compressed(world, clock, user)
     assert summary["summary"] == "weather_api called 10 times, 10 succeeded, 200 ms on average, March 2026."
-    assert (summary["kind"], summary["event_type"], summary["state"], summary["outcome"]) == ("episodic", "tool_result", "active", "success")
+    assert (summary["kind"], summary["event_type"], summary["state"], summary["outcome"]) == (
+        "episodic",
+        "tool_result",
+        "active",
+        "success",
+    )
     assert summary["metadata"]["compressed"]["times"] == 10
     assert "Arguments: city: Berlin ×5, Paris ×3, Oslo, Rome" in summary["content"]
     assert await sources_of(world, summary["id"]) == set(ids)
@@ -182,14 +195,18 @@ async def test_the_route_tells_what_it_would_do_and_then_does_it(world: World, c
         assert {(await read(world, i))["state"] for i in ids} == {state}
 
 
-async def test_what_is_warm_pinned_touched_ending_or_disputed_is_left_alone(world: World, clock: Clock, user: str) -> None:
+async def test_what_is_warm_pinned_touched_ending_or_disputed_is_left_alone(
+    world: World, clock: Clock, user: str
+) -> None:
     ids = await write_weather(world, clock, user)
     await grown_cold(world, clock, user, days=100)  # heat .22: cold, but not yet to be compressed
     assert (await job(world, "compress", dry_run=True)).done == 0
     clock.now = MARCH + timedelta(days=170)
     assert (await world.client.post(f"/v1/memories/{ids[0]}/pin")).status_code == 200
     assert (await world.client.patch(f"/v1/memories/{ids[1]}", json={"tags": ["mine"]})).status_code == 200
-    assert (await world.client.patch(f"/v1/memories/{ids[2]}", json={"expires_at": "2030-01-01T00:00:00Z"})).status_code == 200
+    assert (
+        await world.client.patch(f"/v1/memories/{ids[2]}", json={"expires_at": "2030-01-01T00:00:00Z"})
+    ).status_code == 200
     await indexed(world.client, user)
     await job(world, "compress")
     assert {(await read(world, i))["state"] for i in ids[:3]} == {"cold"}
@@ -226,9 +243,18 @@ async def test_what_grows_cold_later_joins_the_summary_of_that_time(world: World
     assert await sources_of(world, summary["id"]) == {*early, *late}
 
 
-async def test_events_that_go_on_being_repeated_are_compressed_before_they_are_cold(world: World, clock: Clock, user: str) -> None:
+async def test_events_that_go_on_being_repeated_are_compressed_before_they_are_cold(
+    world: World, clock: Clock, user: str
+) -> None:
     ids = await write_weather(world, clock, user, CITIES[:6])
-    failed = await write_weather(world, clock, user, CITIES[:2], outcome="failure", tool_calls=[weather_call("Rome", status="error", error="timeout")])
+    failed = await write_weather(
+        world,
+        clock,
+        user,
+        CITIES[:2],
+        outcome="failure",
+        tool_calls=[weather_call("Rome", status="error", error="timeout")],
+    )
     clock.now = MARCH + timedelta(days=9)
     assert (await job(world, "compress", dry_run=True)).done == 0  # some are younger than a week
     clock.now = MARCH + timedelta(days=20)
@@ -241,7 +267,9 @@ async def test_events_that_go_on_being_repeated_are_compressed_before_they_are_c
 # Taking apart.
 
 
-async def test_a_restored_source_is_back_and_the_summary_is_made_anew_without_it(world: World, clock: Clock, user: str) -> None:
+async def test_a_restored_source_is_back_and_the_summary_is_made_anew_without_it(
+    world: World, clock: Clock, user: str
+) -> None:
     ids, summary = await compressed(world, clock, user)
     answer = await world.client.post(f"/v1/memories/{ids[3]}/restore")
     assert answer.status_code == 200, answer.text
@@ -259,10 +287,14 @@ async def test_a_restored_source_is_back_and_the_summary_is_made_anew_without_it
     assert (await read(world, ids[3]))["state"] == "active"  # who fetched it wants it as it is
 
 
-async def test_an_erased_source_leaves_no_word_in_summary_versions_vectors_or_answers(world: World, clock: Clock, user: str) -> None:
+async def test_an_erased_source_leaves_no_word_in_summary_versions_vectors_or_answers(
+    world: World, clock: Clock, user: str
+) -> None:
     secret = f"flamingo{uuid4().hex[:8]}"
     ids = await write_weather(world, clock, user, CITIES[:5])
-    (told,) = await write_weather(world, clock, user, (secret,), tags=[secret], entities=[secret], metadata={"k": secret})
+    (told,) = await write_weather(
+        world, clock, user, (secret,), tags=[secret], entities=[secret], metadata={"k": secret}
+    )
     await grown_cold(world, clock, user)
     await job(world, "compress")
     summary = await summary_of(world, ids[0])
@@ -277,7 +309,9 @@ async def test_an_erased_source_leaves_no_word_in_summary_versions_vectors_or_an
     assert await world.runtime.index.vectors_of([UUID(told), UUID(summary["id"])]) == []
 
 
-async def test_a_summary_of_too_few_is_dropped_and_the_last_source_is_as_it_was(world: World, clock: Clock, user: str) -> None:
+async def test_a_summary_of_too_few_is_dropped_and_the_last_source_is_as_it_was(
+    world: World, clock: Clock, user: str
+) -> None:
     ids = await write_weather(world, clock, user, CITIES[:3])
     await grown_cold(world, clock, user)
     await job(world, "compress")
@@ -314,7 +348,9 @@ async def test_all_sources_erased_at_once_leave_no_summary(world: World, clock: 
     assert await everywhere(world, user) in ([], ["index_outbox"])
 
 
-async def test_erasing_and_compressing_at_once_leave_no_summary_of_the_erased(world: World, clock: Clock, user: str) -> None:
+async def test_erasing_and_compressing_at_once_leave_no_summary_of_the_erased(
+    world: World, clock: Clock, user: str
+) -> None:
     ids = await write_weather(world, clock, user)
     await grown_cold(world, clock, user)
     deleting = [world.client.delete(f"/v1/memories/{i}") for i in ids[:5]]
@@ -342,7 +378,9 @@ async def test_a_transaction_that_dies_while_erasing_leaves_source_and_summary_a
     assert (await summary_of(world, ids[0]))["id"] == summary["id"]
 
 
-async def test_a_summary_that_somebody_edited_is_not_overwritten_by_newcomers(world: World, clock: Clock, user: str) -> None:
+async def test_a_summary_that_somebody_edited_is_not_overwritten_by_newcomers(
+    world: World, clock: Clock, user: str
+) -> None:
     early = await write_weather(world, clock, user, CITIES[:4])
     late = await write_weather(world, clock, user, CITIES[4:6])
     await grown_cold(world, clock, user, days=156)
@@ -361,7 +399,10 @@ async def test_a_summary_that_somebody_edited_is_not_overwritten_by_newcomers(wo
 
 async def test_without_qdrant_the_job_fails_and_nothing_is_half_done(backends: Backends, user: str) -> None:
     clock = Clock()
-    async with proxied(backends.urls.qdrant_url) as proxy, serving(backends.new_settings(qdrant_url=proxy.url), clock=clock) as world:
+    async with (
+        proxied(backends.urls.qdrant_url) as proxy,
+        serving(backends.new_settings(qdrant_url=proxy.url), clock=clock) as world,
+    ):
         ids = await write_weather(world, clock, user)
         await grown_cold(world, clock, user)
         await proxy.cut()
@@ -383,9 +424,13 @@ async def talking_world(backends: Backends, text: dict[str, str]) -> AsyncIterat
 
 
 @pytest.mark.parametrize("honest", [True, False])
-async def test_a_models_words_are_taken_only_when_they_keep_the_numbers(backends: Backends, user: str, honest: bool) -> None:
+async def test_a_models_words_are_taken_only_when_they_keep_the_numbers(
+    backends: Backends, user: str, honest: bool
+) -> None:
     count = "10" if honest else "about a dozen"
-    said = f"In March 2026 weather_api was called {count} times, mostly for Berlin; all 10 succeeded, 200 ms on average."
+    said = (
+        f"In March 2026 weather_api was called {count} times, mostly for Berlin; all 10 succeeded, 200 ms on average."
+    )
     if not honest:
         said = said.replace("all 10", "nearly all")
     async with talking_world(backends, {"summary": said, "content": said}) as (world, clock):
@@ -396,7 +441,9 @@ async def test_a_models_words_are_taken_only_when_they_keep_the_numbers(backends
         assert summary["metadata"]["compressed"]["by"] == ("model" if honest else "rules")
 
 
-async def test_a_summary_that_is_moved_takes_its_sources_along(world: World, clock: Clock, backends: Backends, user: str) -> None:
+async def test_a_summary_that_is_moved_takes_its_sources_along(
+    world: World, clock: Clock, backends: Backends, user: str
+) -> None:
     ids, summary = await compressed(world, clock, user)
     exported = (await world.client.get("/v1/export", params={"user_id": user})).text
     async with serving(backends.new_settings(), clock=clock) as other:

@@ -15,7 +15,18 @@ SOURCES = {
     "local_stack": ROOT / "local-stack" / "local_stack",
 }
 FEATURES = ("write", "recall", "working", "experience", "lifecycle", "moving", "tasks")
-COMMANDS = ("serving", "migrating", "reindexing", "reembedding", "maintaining", "keyring", "checkup", "exporting", "importing", "reviewing")
+COMMANDS = (
+    "serving",
+    "migrating",
+    "reindexing",
+    "reembedding",
+    "maintaining",
+    "keyring",
+    "checkup",
+    "exporting",
+    "importing",
+    "reviewing",
+)
 # Lower may not import higher.
 LAYERS = {
     "errors": 0, "timestamps": 0,

@@ -1,6 +1,6 @@
 """What is a maintenance job?  A row of the table that bootstrap.py builds; schedule.py runs it, features do the work.
 
-    Job("decay", parse_timing("hourly :07"), "archive", cooling.run)
+Job("decay", parse_timing("hourly :07"), "archive", cooling.run)
 """
 
 from collections.abc import Awaitable, Callable

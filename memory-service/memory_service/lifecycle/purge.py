@@ -27,7 +27,12 @@ class Purge:
     """`run` removes in batches, one transaction each."""
 
     def __init__(
-        self, postgres: Postgres, families: Families, numbers: PurgeNumbers, idempotency_hours: int, nudge: Callable[[], None]
+        self,
+        postgres: Postgres,
+        families: Families,
+        numbers: PurgeNumbers,
+        idempotency_hours: int,
+        nudge: Callable[[], None],
     ) -> None:
         self._postgres = postgres
         self._families = families

@@ -23,9 +23,7 @@ BUSY_RETRY_S = 5.0
 class Exports:
     """`open` an export and iterate over what it returns."""
 
-    def __init__(
-        self, postgres: Postgres, numbers: MovingNumbers, embedder: Embedder, clock: Clock
-    ) -> None:
+    def __init__(self, postgres: Postgres, numbers: MovingNumbers, embedder: Embedder, clock: Clock) -> None:
         self._postgres = postgres
         self._numbers = numbers
         self._embedder = embedder

@@ -317,7 +317,11 @@ def points_of_experience(experience: Experience, vectors: Vector) -> list[Json]:
 def _points(of: UUID, payload: Json, vectors: Vector) -> list[Json]:
     present = {key: value for key, value in payload.items() if value is not None}
     return [
-        {"id": str(point_id(of, chunk)), "vector": vector, "payload": {**present, "chunk": chunk, "chunks": len(vectors)}}
+        {
+            "id": str(point_id(of, chunk)),
+            "vector": vector,
+            "payload": {**present, "chunk": chunk, "chunks": len(vectors)},
+        }
         for chunk, vector in enumerate(vectors)
     ]
 

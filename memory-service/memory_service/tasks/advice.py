@@ -35,7 +35,7 @@ from memory_service.tasks.wording import (
 )
 
 CountTokens = Callable[[str], int]
-TASK_FIELDS = frozenset({"goal_terms", "task_type"})
+TASK_FIELDS = frozenset({"goal", "goal_terms", "task_type"})
 CALL_FIELDS = frozenset({"tool", "arguments", "last_error", "last_error_class", "last_error_tool"})
 MARK_BYTES = 6  # of a hint's text: two of one task's hundreds are never taken for each other
 

@@ -52,7 +52,9 @@ async def cooled_count(
 ) -> int:
     """How many there are.  OFFSET 0 keeps Postgres from joining all at once instead of step by step."""
     row = await fetch_one(
-        connection, f"SELECT count(*) {FOUND.format(limit='OFFSET 0')}", _parameters(tenant, now, below, decay, period_s)
+        connection,
+        f"SELECT count(*) {FOUND.format(limit='OFFSET 0')}",
+        _parameters(tenant, now, below, decay, period_s),
     )
     return row[0] if row else 0
 

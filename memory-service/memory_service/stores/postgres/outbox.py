@@ -135,7 +135,9 @@ async def give_back(connection: Connection, worked: Worked, rows: Sequence[Outbo
         )
 
 
-async def retry_later(connection: Connection, worked: Worked, row: OutboxRow, delay_s: float, error: str, *, dead: bool) -> None:
+async def retry_later(
+    connection: Connection, worked: Worked, row: OutboxRow, delay_s: float, error: str, *, dead: bool
+) -> None:
     """This row itself could not be applied.  `dead`: it was the last attempt.
 
     One that changed meanwhile is another matter: it is only released, or it would wait for the lease to run out.
