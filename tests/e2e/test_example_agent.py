@@ -122,7 +122,7 @@ def test_a_call_that_a_lesson_speaks_against_comes_back_once_with_it(bench: Benc
     assert bench.run("Save all orders of the shop in orders.txt").returncode == 0
     warning = results(bench.chat.requests[1][1])[0]
     assert warning.startswith("Not called yet.")
-    assert [one for one in bench.experiences() if one["id"] in warning], warning
+    assert [one for one in bench.experiences() if one["action"] in warning.replace('\\"', '"')], warning
     assert "use format=json" in warning
 
     def stubborn(request: Any) -> Answer:

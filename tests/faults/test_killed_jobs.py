@@ -39,6 +39,7 @@ async def settled(client: httpx.AsyncClient) -> None:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("job", "place", "moment", "number"), LINES, ids=lambda one: str(one).rpartition(".")[2])
 async def test_a_job_killed_at_any_line_can_be_run_again_at_once_and_does_the_rest(
     serve: Any, stores: Stores, job: str, place: str, moment: str, number: int

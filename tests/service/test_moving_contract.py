@@ -723,6 +723,7 @@ async def test_with_postgres_down_an_export_and_an_import_are_503(backends: Back
         assert (await search(world.client, user, "fault", mode="keyword"))["results"]
 
 
+@pytest.mark.slow
 async def test_five_thousand_memories_pass_through_in_bounded_pieces(
     client: httpx.AsyncClient, world: World, backends: Backends, user: str
 ) -> None:

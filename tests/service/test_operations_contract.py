@@ -125,7 +125,7 @@ def of_requests(lines: list[str]) -> list[dict[str, Any]]:
 
 
 async def test_a_request_is_one_json_line_without_contents(keyed: World, user: str, lines: list[str]) -> None:
-    key = await keyed.new_key("admin", tenant="logs")
+    key = await keyed.new_key("admin", tenant="lines")
     async with keyed.with_key(key) as client:
         memory = await write(
             client, user, "the secret word is abracadabra", wait=True, metadata={"password": "hunter2"}
@@ -134,7 +134,7 @@ async def test_a_request_is_one_json_line_without_contents(keyed: World, user: s
         await client.get("/v1/memories", params={"user_id": user}, headers={"X-Request-ID": "list-1"})
         await client.patch(f"/v1/memories/{memory['id']}", json={"content": "abracadabra again"})
         await client.post("/v1/memories", json={"user_id": user, "content": "abracadabra", "wrong": "hunter2"})
-        key_id = str((await keyed.sql("SELECT id FROM api_key WHERE tenant = 'logs'"))[0][0])
+        key_id = str((await keyed.sql("SELECT id FROM api_key WHERE tenant = 'lines'"))[0][0])
     found = of_requests(lines)
     assert [(line["method"], line["route"], line["status"]) for line in found] == [
         ("POST", "/v1/memories", 201), ("POST", "/v1/memories/search", 200), ("GET", "/v1/memories", 200), ("PATCH", "/v1/memories/{memory_id}", 200), ("POST", "/v1/memories", 422),

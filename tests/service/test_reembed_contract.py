@@ -272,6 +272,7 @@ COLLECTIONS, OUTBOX = "memory_service.stores.postgres.embedding_collections", "m
 INDEX = "memory_service.stores.qdrant:VectorIndex"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "die",
     [

@@ -61,7 +61,7 @@ def search(entries: list[Entry], state: dict[str, Any], **arguments: Any) -> Hit
     return index.search(state, **{"exact_max": ALL, "partial_max": ALL, **arguments})
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(ENTRY_LISTS, st.lists(STATES, min_size=1, max_size=4))
 def test_the_index_finds_what_evaluating_every_experience_finds(
     entries: list[Entry], states: list[dict[str, Any]]
@@ -73,7 +73,7 @@ def test_the_index_finds_what_evaluating_every_experience_finds(
         assert (hits.exact_total, hits.partial_total) == (len(expected.exact), len(expected.partial))
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(ENTRY_LISTS, STATES)
 def test_it_finds_the_same_when_state_values_are_too_large_to_compare(
     entries: list[Entry], state: dict[str, Any]
@@ -83,7 +83,7 @@ def test_it_finds_the_same_when_state_values_are_too_large_to_compare(
     assert everything(hits) == naive(entries, state, tight)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(ENTRY_LISTS, STATES, st.integers(0, 5), st.integers(0, 5), st.sampled_from((None, 0.4, 0.6)))
 def test_limits_keep_the_best(
     entries: list[Entry], state: dict[str, Any], exact: int, partial: int, least: float | None
@@ -94,7 +94,7 @@ def test_limits_keep_the_best(
     assert everything(hits) == Expected(expected.exact[:exact], expected.partial[:partial])
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(ENTRY_LISTS, STATES, st.integers(1, 3))
 def test_what_accept_refuses_does_not_use_up_the_limit(entries: list[Entry], state: dict[str, Any], limit: int) -> None:
     def odd(experience_id: UUID) -> bool:
@@ -143,7 +143,7 @@ class ChangingIndex(RuleBasedStateMachine):
         assert len(self.index) == len(self.kept)
 
 
-ChangingIndex.TestCase.settings = settings(max_examples=20, stateful_step_count=20)
+ChangingIndex.TestCase.settings = settings(max_examples=10, stateful_step_count=20)
 TestChangingIndex = ChangingIndex.TestCase
 
 
