@@ -5,15 +5,12 @@ told.  It must not be applied to what a caller writes himself: that is stored as
 """
 
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from memory_service.errors import SetupRefused
-from memory_service.settings import Section
+from memory_service.settings import Section, read_section
 
 MASK = "[masked]"
 
@@ -65,15 +62,7 @@ class _File(Section):
 
 def load_secrets(path: Path) -> Secrets:
     """Read config/secrets.toml.  Raises SetupRefused naming the file and the entry that is wrong."""
-    try:
-        file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
-    except tomllib.TOMLDecodeError as problem:
-        raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
-    except ValidationError as problem:
-        entries = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
-        raise SetupRefused(f"{path}: {entries}.") from problem
+    file = read_section(path, _File)
     return Secrets(
         file.argument_names, _compiled(path, "credentials", file.credentials), _compiled(path, "of_runs", file.of_runs)
     )

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -221,6 +221,25 @@ def stack_env_file() -> Path | None:
     """The URLs that a running local stack leaves behind, for commands typed beside it; None when there is none."""
     path = Path(os.environ.get("HINDSIGHT_HOME", "~/.hindsight")).expanduser() / "stack.env"
     return path if path.is_file() else None
+
+
+def tables_of(path: Path) -> dict[str, Any]:
+    """A TOML file of config/.  Raises SetupRefused naming the file and what is wrong with it."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
+    except tomllib.TOMLDecodeError as problem:
+        raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
+
+
+def read_section(path: Path, model: type[T]) -> T:
+    """A whole file as one checked model.  Raises SetupRefused naming the file and every entry that is wrong."""
+    try:
+        return model.model_validate(tables_of(path))
+    except ValidationError as problem:
+        entries = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
+        raise SetupRefused(f"{path}: {entries}.") from problem
 
 
 def load_tunables(settings: Settings) -> Tunables:

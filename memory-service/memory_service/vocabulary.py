@@ -6,7 +6,6 @@ config/stop_words.toml.  It is applied before embedding and before keyword terms
 """
 
 import re
-import tomllib
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from memory_service.errors import SetupRefused
+from memory_service.settings import tables_of
 
 # Scripts written without spaces, and Hangul: CJK ideographs, kana, bopomofo, Hangul, Thai, Lao, Myanmar, Khmer.
 UNSPACED = (
@@ -148,12 +148,7 @@ def load_vocabulary(terms_path: Path, stop_words_path: Path | None = None) -> Vo
 
 
 def _read(path: Path, known: set[str]) -> dict[str, object]:
-    try:
-        tables: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
-    except tomllib.TOMLDecodeError as problem:  # its message says "(at line 3, column 7)"
-        raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
+    tables: dict[str, object] = tables_of(path)
     for name in tables:
         if name not in known:
             raise _refused(path, name, f"is unknown; known are {', '.join(sorted(known))}")

@@ -4,17 +4,16 @@ config/distill.toml, checked and compiled once.  Nothing here looks at a run.
 """
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from memory_service.errors import SetupRefused
 from memory_service.experience.review_rules import ReviewRules
 from memory_service.experience.word_breaks import WordBreaks, is_chinese
 from memory_service.secrets import Secrets, load_secrets
-from memory_service.settings import Section
+from memory_service.settings import Section, read_section
 from memory_service.terms import Vocabulary, query_terms
 
 OTHER_ERROR = "other"
@@ -159,15 +158,7 @@ class DistillRules:
 
 def load_distill_rules(path: Path, review: ReviewRules, vocabulary: Vocabulary) -> DistillRules:
     """Read config/distill.toml and, beside it, secrets.toml.  Raises SetupRefused naming the file and the entry that is wrong."""
-    try:
-        file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
-    except tomllib.TOMLDecodeError as problem:
-        raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
-    except ValidationError as problem:
-        entries = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
-        raise SetupRefused(f"{path}: {entries}.") from problem
+    file = read_section(path, _File)
     classes = tuple(
         ErrorClass(
             known.name,

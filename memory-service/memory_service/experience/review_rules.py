@@ -3,13 +3,11 @@
 config/review.toml, checked once.  Nothing here looks at a run.
 """
 
-import tomllib
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from memory_service.errors import SetupRefused
-from memory_service.settings import Section
+from memory_service.settings import Section, read_section
 
 
 class ReviewLimits(Section):
@@ -63,12 +61,4 @@ class ReviewRules(Section):
 
 def load_review_rules(path: Path) -> ReviewRules:
     """Read config/review.toml.  Raises SetupRefused naming the file and the entry that is wrong."""
-    try:
-        return ReviewRules.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
-    except tomllib.TOMLDecodeError as problem:
-        raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
-    except ValidationError as problem:
-        entries = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
-        raise SetupRefused(f"{path}: {entries}.") from problem
+    return read_section(path, ReviewRules)

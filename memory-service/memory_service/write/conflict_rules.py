@@ -4,16 +4,14 @@ The data of config/conflicts.toml, checked and compiled once, for `conflicts`.  
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from memory_service.errors import SetupRefused
-from memory_service.settings import Section
+from memory_service.settings import Section, read_section
 from memory_service.terms import stemmed
 from memory_service.write.contrasts import Contrasts
 from memory_service.write.rules import literal_pattern
@@ -117,15 +115,7 @@ class ConflictRules:
 
 def load_conflict_rules(path: Path, contrasts: Contrasts) -> ConflictRules:
     """Read config/conflicts.toml; numerals are those of `contrasts`.  Raises SetupRefused naming the file and the entry that is wrong."""
-    try:
-        file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
-    except tomllib.TOMLDecodeError as problem:
-        raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
-    except ValidationError as problem:
-        entries = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
-        raise SetupRefused(f"{path}: {entries}.") from problem
+    file = read_section(path, _File)
     return _compiled(file, contrasts)
 
 

@@ -4,12 +4,12 @@ The data of config/contrasts.toml, checked and compiled once, for `duplicates`. 
 """
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from memory_service.errors import SetupRefused
+from memory_service.settings import tables_of
 from memory_service.write.rules import literal_pattern
 
 Pattern = re.Pattern[str]
@@ -51,12 +51,7 @@ class Contrasts:
 
 def load_contrasts(path: Path) -> Contrasts:
     """Read config/contrasts.toml.  Raises SetupRefused naming the line or the entry that is wrong."""
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
-    except tomllib.TOMLDecodeError as problem:
-        raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
+    tables = tables_of(path)
     read = _Reader(path, tables)
     numbers = read.counts("numbers.english")
     units = {spelling: names[0] for names in read.lists("numbers.units") for spelling in names}

@@ -5,12 +5,12 @@ The rules of config/summarise.toml, checked and compiled once.  Nothing here rea
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from memory_service.errors import SetupRefused
+from memory_service.settings import tables_of
 
 Pattern = re.Pattern[str]
 STRENGTHS = ("decisive", "strong", "plain", "weak")  # keys of cue lists and of [weights]
@@ -161,12 +161,7 @@ def literal_pattern(phrase: str) -> str:
 
 def load_summary_rules(path: Path) -> SummaryRules:
     """Read config/summarise.toml.  Raises SetupRefused naming the line or the entry that is wrong."""
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
-    except tomllib.TOMLDecodeError as problem:
-        raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
+    tables = tables_of(path)
 
     def section(name: str) -> _Section:
         return _Section(path, name, tables.get(name))

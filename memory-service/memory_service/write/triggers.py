@@ -6,7 +6,6 @@ not decide what is written or where; `turns` does that.
 """
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from memory_service.errors import SetupRefused
+from memory_service.settings import tables_of
 from memory_service.write.event_types import cue_weight, is_question
 from memory_service.write.rules import EventTypeRule, Pattern, SummaryRules, literal_pattern
 from memory_service.write.sentences import QUOTATION, analysed_part, sentences
@@ -188,12 +188,7 @@ def _last_tool_message(turn: Turn) -> int | None:
 
 def load_trigger_rules(path: Path, summary: SummaryRules) -> TriggerRules:
     """Read config/triggers.toml.  Raises SetupRefused naming the entry that is wrong."""
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise SetupRefused(f"{path}: can't be read as UTF-8 text ({type(problem).__name__}).") from problem
-    except tomllib.TOMLDecodeError as problem:
-        raise SetupRefused(f"{path}: not valid TOML: {problem}") from problem
+    tables = tables_of(path)
     for name in sorted(set(tables) - {"limits", "denied", "wish", "trigger"}):
         raise SetupRefused(f"{path}: the entry {name} is unknown.")
     rows = tables.get("trigger")
