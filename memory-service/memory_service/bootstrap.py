@@ -157,14 +157,13 @@ def _runtime(ground: Ground, stack: AsyncExitStack) -> Runtime:
     storing = _storing(ground)
     families = _families(ground)
     new_writer = _writer(ground, storing, relay, families)
-    turns = _turns(ground, new_writer(None), working, buffer)
+    plain = new_writer(None)  # what tasks and turns write was read already
+    turns = _turns(ground, plain, working, buffer)
     experiences = _experiences(ground, relay, retrieval_log, stack)
     recall = _recall(ground, retrieval_log)
     contexts = _contexts(ground, recall, experiences, retrieval_log)
     lifecycle = Lifecycle(postgres, ground.vocabulary, numbers, clock, relay.nudge, retrieval_log.flush, families)
-    doing = Doing(
-        new_writer(None).write, experiences.distill, experiences.feedback, turns.end_task, lifecycle.mark_used
-    )
+    doing = Doing(plain.write, experiences.distill, experiences.feedback, turns.end_task, lifecycle.mark_used)
     tasks, finishing = _task_loop(ground, working, contexts, experiences, doing)
     return Runtime(
         settings=ground.settings,

@@ -16,6 +16,7 @@ from memory_service.stores.postgres import job_runs, outbox, stats
 from memory_service.stores.postgres.pool import Postgres, fetch_one
 from memory_service.stores.qdrant import PointRefused, VectorIndex
 from memory_service.stores.redis import ping
+from memory_service.timestamps import time_text
 
 PING_S = 2.0
 
@@ -72,7 +73,7 @@ class Operations:
         last = await self._postgres.read(lambda c: job_runs.last_of(c, tenant, "reconcile"))
         if last is None or last.finished_at is None:
             return None
-        at = last.finished_at.isoformat().replace("+00:00", "Z")
+        at = time_text(last.finished_at)
         return {"at": at, "outcome": last.outcome, "repaired": last.done, **last.counts}
 
     async def refresh_gauges(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from memory_service.domain import Experience, Json, Memory
+from memory_service.timestamps import optional_time
 
 OPTIONS = orjson.OPT_UTC_Z
 
@@ -41,17 +42,17 @@ def memory_json(memory: Memory, model: str | None = None, heat: float | None = N
         "state": memory.state,
         "pinned": memory.pinned,
         "superseded_by": str(memory.superseded_by) if memory.superseded_by else None,
-        "valid_from": time_text(memory.valid_from),
-        "valid_to": time_text(memory.valid_to),
+        "valid_from": optional_time(memory.valid_from),
+        "valid_to": optional_time(memory.valid_to),
         "related_ids": [str(i) for i in memory.related_ids],
         "metadata": _mapping(memory.metadata),
         "version": memory.version,
         "conflict_id": str(memory.conflict_id) if memory.conflict_id else None,
-        "occurred_at": time_text(memory.occurred_at),
-        "expires_at": time_text(memory.expires_at),
-        "created_at": time_text(memory.created_at),
-        "updated_at": time_text(memory.updated_at),
-        "last_accessed_at": time_text(memory.last_accessed_at),
+        "occurred_at": optional_time(memory.occurred_at),
+        "expires_at": optional_time(memory.expires_at),
+        "created_at": optional_time(memory.created_at),
+        "updated_at": optional_time(memory.updated_at),
+        "last_accessed_at": optional_time(memory.last_accessed_at),
         "access_count": memory.access_count,
         "index": {"state": memory.index_state, "model": model},
     }
@@ -82,14 +83,10 @@ def experience_json(experience: Experience, effective_confidence: float | None =
         "failure_count": experience.failure_count,
         "version": experience.version,
         "condition_hash": experience.condition_hash.hex(),
-        "created_at": time_text(experience.created_at),
-        "updated_at": time_text(experience.updated_at),
+        "created_at": optional_time(experience.created_at),
+        "updated_at": optional_time(experience.updated_at),
     }
     return shown if effective_confidence is None else {**shown, "effective_confidence": round(effective_confidence, 6)}
-
-
-def time_text(moment: Any) -> str | None:
-    return moment.isoformat().replace("+00:00", "Z") if moment is not None else None
 
 
 def _mapping(value: Mapping[str, Any]) -> dict[str, Any]:

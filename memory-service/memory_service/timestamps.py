@@ -23,6 +23,16 @@ def parse_time(text: str) -> datetime:
     return moment
 
 
+def time_text(moment: datetime) -> str:
+    """A UTC moment as RFC 3339, ending in Z."""
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def optional_time(moment: datetime | None) -> str | None:
+    """The same for a moment that may be missing."""
+    return None if moment is None else time_text(moment)
+
+
 def _utc(text: str) -> datetime | None:
     normal = text.upper().replace("Z", "+00:00")
     if ":60" in normal[16:19]:  # RFC 3339 allows a leap second, datetime does not

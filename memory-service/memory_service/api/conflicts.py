@@ -15,8 +15,8 @@ from memory_service.api.fields import Content, Identifier
 from memory_service.api.memories import check_sizes, path_id
 from memory_service.bootstrap import Runtime
 from memory_service.domain import Caller, Json
-from memory_service.shapes import time_text
 from memory_service.stores.postgres.conflicts import ConflictState
+from memory_service.timestamps import optional_time, time_text
 from memory_service.write.resolving import Disputed
 
 router = APIRouter(prefix="/v1/conflicts", route_class=ContractRoute, tags=["conflicts"])
@@ -90,7 +90,7 @@ def disputed_json(services: Runtime, disputed: Disputed) -> Json:
         "state": conflict.state,
         "resolution": conflict.resolution,
         "created_at": time_text(conflict.created_at),
-        "resolved_at": time_text(conflict.resolved_at),
+        "resolved_at": optional_time(conflict.resolved_at),
         "resolved_by": conflict.resolved_by,
     }
 

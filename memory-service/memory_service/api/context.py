@@ -8,12 +8,11 @@ from memory_service.api.body import read_body
 from memory_service.api.context_schemas import BuildContext
 from memory_service.api.contract import ContractRoute, takes
 from memory_service.api.dependencies import Reader, Services, note
-from memory_service.api.memories import states, user_ids
+from memory_service.api.search import chosen_memories
 from memory_service.bootstrap import Runtime
-from memory_service.domain import Caller, Json, MemoryFilter
+from memory_service.domain import Caller, Json
 from memory_service.errors import InvalidFields
 from memory_service.recall.context import ContextAnswer, ContextRequest
-from memory_service.recall.filters import parse_filters
 
 router = APIRouter(prefix="/v1", route_class=ContractRoute, tags=["memories"])
 
@@ -31,33 +30,18 @@ async def context(request: Request, services: Services, caller: Reader) -> Respo
 
 def context_request(body: BuildContext, caller: Caller, services: Runtime) -> ContextRequest:
     """The request as recall understands it."""
-    numbers, given = services.contexts.numbers, body.filters or {}
+    numbers = services.contexts.numbers
     max_tokens = numbers.tokens_default if body.max_tokens is None else body.max_tokens
     if max_tokens > numbers.tokens_max:
         raise InvalidFields.of("max_tokens", f"must be at most {numbers.tokens_max}")
-    chosen = MemoryFilter(
-        tenant=caller.tenant,
-        user_ids=user_ids(body.user_id, bool(body.include_shared)),
-        now=services.clock(),
-        kinds=tuple(body.kinds or ()),
-        states=states(body.include_cold, body.include_superseded),
-        tags=tuple(body.tags or ()),
-        tag_match=body.tag_match,
-        agent_id=body.agent_id,
-        session_id=body.session_id,
-        since=body.since,
-        until=body.until,
-        as_of=body.as_of,
-        conditions=parse_filters(given, services.tunables.limits.filter_conditions_max),
-    )
     return ContextRequest(
         query=body.query,
-        chosen=chosen,
+        chosen=chosen_memories(body, caller, services),
         max_tokens=max_tokens,
         state=body.state,
         task_id=body.task_id,
         include_shared_lessons=body.include_shared is not False,
-        filters_given=given,
+        filters_given=body.filters or {},
     )
 
 

@@ -29,6 +29,7 @@ from memory_service.experience.review import Review
 from memory_service.experience.scenario import scenario_of
 from memory_service.shapes import experience_json
 from memory_service.stores.postgres.experiences import ExperienceFilter
+from memory_service.timestamps import time_text
 
 router = APIRouter(prefix="/v1/experiences", route_class=ContractRoute, tags=["experiences"])
 PAGE_START = datetime(1970, 1, 1, tzinfo=UTC)
@@ -298,7 +299,7 @@ async def history_page(services: Runtime, caller: Caller, experience_id: UUID, l
     items = [
         {
             "version": row.version,
-            "at": row.at.isoformat().replace("+00:00", "Z"),
+            "at": time_text(row.at),
             "actor": row.actor,
             "cause": row.cause,
             "task_id": row.task_id,

@@ -20,6 +20,7 @@ from memory_service.errors import InvalidFields
 from memory_service.lifecycle.service import Record
 from memory_service.lifecycle.versions import HistoryItem
 from memory_service.settings import Limits
+from memory_service.timestamps import optional_time
 
 router = APIRouter(prefix="/v1/memories/{memory_id}", route_class=ContractRoute, tags=["memories"])
 PAGE_START = datetime(1970, 1, 1, tzinfo=UTC)
@@ -170,7 +171,7 @@ def version_json(services: Runtime, memory: Memory, item: HistoryItem) -> Json:
     """One version; an older one is shown as it was stored, heat included."""
     return {
         "version": item.version,
-        "at": item.at.isoformat().replace("+00:00", "Z") if item.at is not None else None,
+        "at": optional_time(item.at),
         "actor": item.actor,
         "cause": item.cause,
         "changes": item.changes,

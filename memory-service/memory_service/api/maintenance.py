@@ -15,8 +15,8 @@ from memory_service.domain import Json
 from memory_service.jobs.job import Job
 from memory_service.jobs.runner import Finished
 from memory_service.jobs.schedule import JobStanding, summary
-from memory_service.shapes import time_text
 from memory_service.stores.postgres.job_runs import RunRow
+from memory_service.timestamps import optional_time
 
 router = APIRouter(prefix="/v1/maintenance", route_class=ContractRoute, tags=["operations"])
 
@@ -76,8 +76,8 @@ def run_json(row: RunRow) -> Json:
         "job": row.job,
         "started_by": row.started_by,
         "dry_run": row.dry_run,
-        "started_at": time_text(row.started_at),
-        "finished_at": time_text(row.finished_at),
+        "started_at": optional_time(row.started_at),
+        "finished_at": optional_time(row.finished_at),
         "duration_ms": None if took is None else round(took * 1000, 3),
         "outcome": row.outcome,
         "done": row.done,
@@ -92,11 +92,11 @@ def standing_json(one: JobStanding) -> Json:
     return {
         "name": one.job.name,
         "schedule": one.job.timing.text if one.job.timing else None,
-        "next_at": time_text(one.next_at),
+        "next_at": optional_time(one.next_at),
         "last_run": run_json(one.last) if one.last else None,
         "last_scheduled": {
-            "started_at": time_text(whole.started_at),
-            "finished_at": time_text(whole.finished_at),
+            "started_at": optional_time(whole.started_at),
+            "finished_at": optional_time(whole.finished_at),
             "outcome": whole.outcome,
         }
         if whole

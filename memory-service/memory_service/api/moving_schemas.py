@@ -14,6 +14,7 @@ from memory_service.api.fields import Content, Id, Identifier, Label, Share, Sum
 from memory_service.api.schemas import LIST_MAX, Entities, Ids, Metadata, Tags
 from memory_service.domain import Entity, Experience, ExperienceOrigin, ExperienceStatus, Kind, Memory, Outcome, State
 from memory_service.moving.lines import ConflictLine, RelationLine, VersionLine
+from memory_service.timestamps import time_text
 
 INT4_MAX = 2**31 - 1
 Version = Annotated[int, Field(ge=1, le=INT4_MAX)]
@@ -156,8 +157,7 @@ class ExperienceIn(Contract):
         """Its conditions are not parsed and not hashed yet."""
         values = {name: getattr(self, name) for name in type(self).model_fields if name != "type"}
         values["confidence_ledger"] = tuple(
-            {"at": e.at.isoformat().replace("+00:00", "Z"), "cause": e.cause, "delta": e.delta}
-            for e in self.confidence_ledger
+            {"at": time_text(e.at), "cause": e.cause, "delta": e.delta} for e in self.confidence_ledger
         )
         for name in ("conditions", "tags", "source_memory_ids", "source_steps"):
             values[name] = tuple(values[name])

@@ -16,6 +16,7 @@ from memory_service.bootstrap import Runtime
 from memory_service.domain import Caller, Json
 from memory_service.lifecycle.relations import Tied
 from memory_service.stores.postgres.relations import Related
+from memory_service.timestamps import time_text
 
 router = APIRouter(prefix="/v1", route_class=ContractRoute, tags=["relations"])
 KNOWN: dict[int | str, dict[str, Any]] = {
@@ -85,5 +86,5 @@ def tied_json(tied: Tied) -> Json:
         "target_id": str(relation.target_id),
         "relation_type": relation.relation_type,
         "weight": relation.weight,
-        "created_at": relation.created_at.isoformat().replace("+00:00", "Z"),
+        "created_at": time_text(relation.created_at),
     }

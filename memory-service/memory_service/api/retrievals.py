@@ -12,8 +12,8 @@ from memory_service.api.dependencies import Reader, Services
 from memory_service.api.fields import Identifier, Time
 from memory_service.bootstrap import Runtime
 from memory_service.domain import Json
-from memory_service.shapes import time_text
 from memory_service.stores.postgres.retrievals import Retrieval, RetrievalFilter, RetrievalSource
+from memory_service.timestamps import time_text
 
 router = APIRouter(prefix="/v1/retrievals", route_class=ContractRoute, tags=["operations"])
 

@@ -1,5 +1,6 @@
 """The route of the search."""
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -7,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 from memory_service.access import require_user
 from memory_service.api.answers import reply
 from memory_service.api.body import read_body
+from memory_service.api.context_schemas import BuildContext
 from memory_service.api.contract import ContractRoute, takes
 from memory_service.api.dependencies import Reader, Services, note
 from memory_service.api.memories import states, user_ids
@@ -32,10 +34,16 @@ async def search(request: Request, services: Services, caller: Reader) -> Respon
 
 def search_request(body: SearchMemories, caller: Caller, services: Runtime) -> SearchRequest:
     """The search as recall understands it."""
+    chosen = replace(chosen_memories(body, caller, services), task_id=body.task_id)
     given = body.filters or {}
-    chosen = MemoryFilter(
+    return SearchRequest(body.query, chosen, body.limit, body.mode, body.min_score, body.rerank, given)
+
+
+def chosen_memories(body: SearchMemories | BuildContext, caller: Caller, services: Runtime) -> MemoryFilter:
+    """Which memories count, by what searches and contexts share; a task narrows a search only."""
+    return MemoryFilter(
         tenant=caller.tenant,
-        user_ids=user_ids(body.user_id, body.include_shared),
+        user_ids=user_ids(body.user_id, bool(body.include_shared)),
         now=services.clock(),
         kinds=tuple(body.kinds or ()),
         states=states(body.include_cold, body.include_superseded),
@@ -43,13 +51,11 @@ def search_request(body: SearchMemories, caller: Caller, services: Runtime) -> S
         tag_match=body.tag_match,
         agent_id=body.agent_id,
         session_id=body.session_id,
-        task_id=body.task_id,
         since=body.since,
         until=body.until,
         as_of=body.as_of,
-        conditions=parse_filters(given, services.tunables.limits.filter_conditions_max),
+        conditions=parse_filters(body.filters or {}, services.tunables.limits.filter_conditions_max),
     )
-    return SearchRequest(body.query, chosen, body.limit, body.mode, body.min_score, body.rerank, given)
 
 
 def _shown(answer: SearchAnswer, services: Runtime, *, explain: bool) -> Json:

@@ -6,10 +6,9 @@ lists and objects.  Lists are ordered, objects are not.  Pure; must not know ope
 
 import math
 from collections.abc import Hashable
-from datetime import datetime
 from typing import Any
 
-from memory_service.timestamps import instant
+from memory_service.timestamps import instant, time_text
 
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1  # what JSON bodies and jsonb carry exactly
 
@@ -74,7 +73,7 @@ def normalised(value: Any, depth_max: int, *, moments: bool) -> Any:
     if isinstance(value, str):
         _refuse_unstorable(value)
         moment = instant(value) if moments else None
-        return value if moment is None else written(moment)
+        return value if moment is None else time_text(moment)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):
@@ -88,11 +87,6 @@ def normalised(value: Any, depth_max: int, *, moments: bool) -> Any:
             _refuse_unstorable(name)
         return {name: normalised(value[name], depth_max - 1, moments=moments) for name in sorted(value)}
     raise ValueError("must be JSON")
-
-
-def written(moment: datetime) -> str:
-    """RFC 3339 in UTC, ending in Z."""
-    return moment.isoformat().replace("+00:00", "Z")
 
 
 def _number(value: int | float) -> int | float:

@@ -6,14 +6,13 @@ The run is untrusted: it travels as one JSON value, so it can neither end its qu
 """
 
 import asyncio
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Any, Literal
 
-from memory_service.errors import LanguageModelBadAnswer, ModelUnavailable, SetupRefused
+from memory_service.errors import LanguageModelBadAnswer, ModelUnavailable
 from memory_service.experience.conditions import OPERATORS
 from memory_service.experience.conditions_settings import ConditionLimits
 from memory_service.experience.distill.believed import FIELDS, Believer
@@ -28,6 +27,7 @@ from memory_service.metrics import DISTILLATIONS
 from memory_service.models.language_answers import UnusableAnswer
 from memory_service.models.language_data import as_data
 from memory_service.models.ports import LanguageModel
+from memory_service.models.prompts import read_prompt
 
 PROMPT = Path(__file__).parent / "prompts" / "distill.toml"
 PURPOSE = "distillation"
@@ -61,17 +61,13 @@ class DistillTerms:
 
 def load_distill_terms(rules: DistillRules, numbers: DistillModelNumbers, limits: ConditionLimits) -> DistillTerms:
     """The prompt beside this module, filled with the operator's vocabulary.  Raises SetupRefused for a broken prompt."""
-    try:
-        prompt = tomllib.loads(PROMPT.read_text(encoding="utf-8"))
-        system = Template(prompt["system"].strip()).substitute(
-            lessons_max=numbers.lessons_max,
-            conditions_max=numbers.conditions_max,
-            error_classes=", ".join((*(known.name for known in rules.error_classes), "other", "none")),
-            operators=", ".join(OPERATORS),
-        )
-        user = Template(prompt["user"].strip())
-    except (OSError, ValueError, KeyError) as problem:
-        raise SetupRefused(f"{PROMPT}: {problem}") from None
+    system, user = read_prompt(
+        PROMPT,
+        lessons_max=numbers.lessons_max,
+        conditions_max=numbers.conditions_max,
+        error_classes=", ".join((*(known.name for known in rules.error_classes), "other", "none")),
+        operators=", ".join(OPERATORS),
+    )
     return DistillTerms(system, user, _schema(numbers), numbers, limits, rules)
 
 

@@ -20,7 +20,7 @@ from memory_service.experience.confidence import (
 from memory_service.experience.confidence_settings import ConfidenceSettings
 from memory_service.experience.drafts import WriteStatus
 from memory_service.experience.settings import ExperienceNumbers
-from memory_service.timestamps import parse_time
+from memory_service.timestamps import parse_time, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,7 @@ def with_confidence(experience: Experience, confidence: Confidence) -> Experienc
 
 
 def ledger_json(confidence: Confidence) -> tuple[Json, ...]:
-    return tuple(
-        {"at": entry.at.isoformat().replace("+00:00", "Z"), "cause": entry.cause, "delta": entry.delta}
-        for entry in confidence.ledger
-    )
+    return tuple({"at": time_text(entry.at), "cause": entry.cause, "delta": entry.delta} for entry in confidence.ledger)
 
 
 def succession(

@@ -64,7 +64,7 @@ class Erasure:
 
         while erased := await self._postgres.transaction(lessons):
             counts["experiences"] += erased
-        rest = await self._postgres.transaction(lambda c: changes.erase_user_rest(c, caller.tenant, user_id))
+        await self._postgres.transaction(lambda c: changes.erase_user_rest(c, caller.tenant, user_id))
         counts["retrievals"] += await self._forget_searches(caller.tenant, user_id)
         self._nudge()
         working = await self._working.delete_user(caller.tenant, user_id)
@@ -72,7 +72,6 @@ class Erasure:
         return {
             "user_id": user_id,
             **_told(counts),
-            **rest,
             **attached,
             "working_memory": working,
             "task_runs": runs,

@@ -5,12 +5,10 @@ own.  On any failure there is None, and the rules' wording stands.
 """
 
 import asyncio
-import tomllib
 from dataclasses import asdict
 from pathlib import Path
-from string import Template
 
-from memory_service.errors import LanguageModelBadAnswer, ModelUnavailable, SetupRefused
+from memory_service.errors import LanguageModelBadAnswer, ModelUnavailable
 from memory_service.experience.trajectory import is_chinese
 from memory_service.lifecycle.insight_rules import InsightNumbers
 from memory_service.lifecycle.insight_text import LessonTexts
@@ -18,6 +16,7 @@ from memory_service.lifecycle.insights import ABSENT, Finding
 from memory_service.lifecycle.summary_model import NUMBER
 from memory_service.models.language_data import as_data
 from memory_service.models.ports import LanguageModel
+from memory_service.models.prompts import read_prompt
 
 PROMPT = Path(__file__).parent / "prompts" / "insight.toml"
 PURPOSE = "insight"
@@ -29,11 +28,7 @@ class InsightModel:
     def __init__(self, model: LanguageModel, numbers: InsightNumbers) -> None:
         self._model = model
         self._numbers = numbers
-        try:
-            prompt = tomllib.loads(PROMPT.read_text(encoding="utf-8"))
-            self._system, self._user = prompt["system"].strip(), Template(prompt["user"].strip())
-        except (OSError, ValueError, KeyError) as problem:
-            raise SetupRefused(f"{PROMPT}: {problem}") from None
+        self._system, self._user = read_prompt(PROMPT)
         text = {"type": "string", "maxLength": numbers.text_chars_max}
         parts = ("action", "avoid", "rationale")
         self._schema: dict[str, object] = {

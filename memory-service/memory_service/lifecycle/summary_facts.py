@@ -11,6 +11,7 @@ from datetime import datetime
 from memory_service.domain import Json, Memory
 from memory_service.experience.trajectory import flat_arguments, is_chinese, text_of
 from memory_service.lifecycle.compress_rules import CompressNumbers, TextPatterns
+from memory_service.timestamps import time_text
 from memory_service.write.drafts import plain_summary
 from memory_service.write.duplicates import normalise_text
 
@@ -83,7 +84,7 @@ def facts_json(facts: Facts) -> Json:
             "shortest": facts.durations.shortest,
             "longest": facts.durations.longest,
         }
-    first, last = (moment.isoformat().replace("+00:00", "Z") for moment in (facts.first, facts.last))
+    first, last = (time_text(moment) for moment in (facts.first, facts.last))
     return {**told, "tools": list(facts.tools), "first": first, "last": last}
 
 

@@ -6,20 +6,19 @@ counted sentence and bring none of its own.  On any failure there is None, and t
 
 import asyncio
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from string import Template
 
 from memory_service.domain import Memory
-from memory_service.errors import LanguageModelBadAnswer, ModelUnavailable, SetupRefused
+from memory_service.errors import LanguageModelBadAnswer, ModelUnavailable
 from memory_service.experience.trajectory import is_chinese
 from memory_service.lifecycle.compress_rules import CompressNumbers
 from memory_service.lifecycle.summary_facts import Facts
 from memory_service.lifecycle.summary_text import detail_lines, head_line
 from memory_service.models.language_data import as_data
 from memory_service.models.ports import LanguageModel
+from memory_service.models.prompts import read_prompt
 from memory_service.write.drafts import plain_summary
 
 PROMPT = Path(__file__).parent / "prompts" / "compress.toml"
@@ -41,11 +40,7 @@ class SummaryModel:
     def __init__(self, model: LanguageModel, numbers: CompressNumbers) -> None:
         self._model = model
         self._numbers = numbers
-        try:
-            prompt = tomllib.loads(PROMPT.read_text(encoding="utf-8"))
-            self._system, self._user = prompt["system"].strip(), Template(prompt["user"].strip())
-        except (OSError, ValueError, KeyError) as problem:
-            raise SetupRefused(f"{PROMPT}: {problem}") from None
+        self._system, self._user = read_prompt(PROMPT)
         text = {"type": "string", "maxLength": numbers.model_chars_max}
         self._schema: dict[str, object] = {
             "type": "object",

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -23,6 +22,7 @@ from memory_service.models.ports import EmbeddingFingerprint, Vector
 from memory_service.models.switching import fingerprint_of
 from memory_service.stores.qdrant_http import CollectionExists, PointRefused, QdrantHttp
 from memory_service.stores.qdrant_points import StoredPoints
+from memory_service.timestamps import time_text
 
 __all__ = [
     "FingerprintMismatch",
@@ -300,7 +300,7 @@ def points_of(memory: Memory, vectors: Vector) -> list[Json]:
         "tenant": memory.tenant, "user_id": memory.user_id, "memory_id": str(memory.id), VERSION_FIELD: memory.version,
         "kind": memory.kind, "state": memory.state, "agent_id": memory.agent_id, "session_id": memory.session_id,
         "task_id": memory.task_id, "tags": list(memory.tags), "category": memory.category, "event_type": memory.event_type,
-        "outcome": memory.outcome, "occurred_at": _iso(memory.occurred_at),
+        "outcome": memory.outcome, "occurred_at": time_text(memory.occurred_at),
     }  # fmt: skip
     return _points(memory.id, payload, vectors)
 
@@ -368,7 +368,7 @@ def _narrow(chosen: MemoryFilter, ids: Sequence[UUID] | None) -> list[Json]:
         alternatives = [chosen.tags] if chosen.tag_match == "any" else [(tag,) for tag in chosen.tags]
         must += [_any("tags", tags) for tags in alternatives]
     bounds = {"gte": chosen.since, "lt": chosen.until}
-    given = {name: _iso(moment) for name, moment in bounds.items() if moment is not None}
+    given = {name: time_text(moment) for name, moment in bounds.items() if moment is not None}
     if given:
         must.append({"key": "occurred_at", "range": given})
     return must
@@ -376,10 +376,6 @@ def _narrow(chosen: MemoryFilter, ids: Sequence[UUID] | None) -> list[Json]:
 
 def _any(key: str, values: Sequence[str]) -> Json:
     return {"key": key, "match": {"value": values[0]} if len(values) == 1 else {"any": list(values)}}
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
 
 
 def _described(made: Json) -> str:

@@ -66,7 +66,7 @@ class Contradictions:
         if not near:
             return {}
         return await asyncio.to_thread(
-            lambda: {i: [o.id for o in older if self._between(new, o)] for i, (new, older) in near.items()}
+            lambda: {new_id: self._against(new, older) for new_id, (new, older) in near.items()}
         )
 
     def states_something(self, memory: Memory) -> bool:
@@ -124,11 +124,11 @@ class Contradictions:
             ]
         return found
 
-    def _between(self, new: Memory, old: Memory) -> bool:
-        mine = new.user_id == old.user_id and old.kind == "semantic" and old.state == "active"
-        return mine and relation_between(
-            statements(new.content, self._rules), statements(old.content, self._rules), self._rules
-        ) is not None  # fmt: skip
+    def _against(self, new: Memory, older: Sequence[Memory]) -> list[UUID]:
+        """Ids of those active statements of the same user that stand against this one."""
+        said = statements(new.content, self._rules)
+        mine = (o for o in older if (o.user_id, o.kind, o.state) == (new.user_id, "semantic", "active"))
+        return [o.id for o in mine if relation_between(said, statements(o.content, self._rules), self._rules)]
 
     def _apply(
         self,

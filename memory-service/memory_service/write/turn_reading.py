@@ -8,7 +8,6 @@ marked so.  No storing, no triggers.
 
 import asyncio
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +17,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from memory_service.domain import Entity
-from memory_service.errors import LanguageModelBadAnswer, ModelUnavailable, SetupRefused
+from memory_service.errors import LanguageModelBadAnswer, ModelUnavailable
 from memory_service.metrics import READINGS
 from memory_service.models.language_answers import UnusableAnswer
 from memory_service.models.language_data import as_data
 from memory_service.models.ports import LanguageModel
+from memory_service.models.prompts import read_prompt
 from memory_service.settings import Section
 from memory_service.write.contrasts import Contrasts
 from memory_service.write.drafts import Draft
@@ -81,19 +81,15 @@ def load_turn_terms(
 ) -> TurnTerms:
     """The prompt beside this module with the operator's vocabulary.  Raises SetupRefused for a broken prompt."""
     item = reading.schema["properties"]
-    try:
-        prompt = tomllib.loads(PROMPT.read_text(encoding="utf-8"))
-        system = Template(prompt["system"].strip()).substitute(
-            event_types=", ".join(reading.category_of),
-            categories=", ".join(sorted(reading.categories)),
-            entity_types=", ".join(sorted(reading.entity_types)),
-            summary_chars=reading.summary_chars_max,
-            entities_max=reading.numbers.entities_max,
-            facts_max=numbers.facts_max,
-        )
-        user = Template(prompt["user"].strip())
-    except (OSError, ValueError, KeyError) as problem:
-        raise SetupRefused(f"{PROMPT}: {problem}") from None
+    system, user = read_prompt(
+        PROMPT,
+        event_types=", ".join(reading.category_of),
+        categories=", ".join(sorted(reading.categories)),
+        entity_types=", ".join(sorted(reading.entity_types)),
+        summary_chars=reading.summary_chars_max,
+        entities_max=reading.numbers.entities_max,
+        facts_max=numbers.facts_max,
+    )
     sentence = {"type": "string", "maxLength": numbers.statement_chars_max}
     memory = {
         "number": {"type": "integer", "minimum": 0, "maximum": numbers.notes_max},

@@ -153,19 +153,15 @@ async def attached_to_user(connection: Connection, tenant: str, user_id: str) ->
     return counted
 
 
-async def erase_user_rest(connection: Connection, tenant: str, user_id: str) -> dict[str, int]:
-    """What is left of a user besides memories, experiences and what was searched for: {table: rows}.
+async def erase_user_rest(connection: Connection, tenant: str, user_id: str) -> None:
+    """What is left of a user besides memories, experiences and what was searched for.
 
     Answers kept for retries lose their text with what they told of.
     """
     parameters = {"t": tenant, "u": user_id}
     where = "WHERE tenant = %(t)s AND user_id = %(u)s"
-    await execute(connection, f"DELETE FROM run_effort {where}", parameters)
-    await execute(connection, f"DELETE FROM memory_feedback {where}", parameters)
-    await execute(connection, f"DELETE FROM turn_written {where}", parameters)
-    for table in ("experience_change", "experience_gone", "experience_feedback"):
+    for table in (
+        "run_effort", "memory_feedback", "turn_written", "experience_change", "experience_gone", "experience_feedback",
+        "memory_version", "memory_conflict",
+    ):  # fmt: skip
         await execute(connection, f"DELETE FROM {table} {where}", parameters)
-    return {
-        "versions": await execute(connection, f"DELETE FROM memory_version {where}", parameters),
-        "conflicts": await execute(connection, f"DELETE FROM memory_conflict {where}", parameters),
-    }
