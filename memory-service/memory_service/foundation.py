@@ -28,10 +28,13 @@ from memory_service.models.language_settings import LanguageNumbers, language_co
 from memory_service.models.ports import Embedder, EmbeddingFingerprint
 from memory_service.models.switching import SwitchingEmbedder
 from memory_service.recall.calibration import FollowingReadings, Readings, Relevance
+from memory_service.recall.time_expressions import TimeRules, load_time_rules
+from memory_service.recall.time_rules import TimeNumbers
 from memory_service.settings import Settings, Tunables, load_tunables
 from memory_service.stores.postgres import embedding_collections
 from memory_service.stores.postgres.pool import Postgres
 from memory_service.stores.qdrant import VectorIndex
+from memory_service.stores.qdrant_collection import QdrantNumbers
 from memory_service.stores.redis import open_redis
 from memory_service.vocabulary import Vocabulary, load_vocabulary
 from memory_service.working.settings import Working
@@ -60,6 +63,7 @@ class Ground:
     distill_rules: DistillRules
     lesson_rules: LessonRules
     readings: Readings
+    time_rules: TimeRules
 
     @property
     def folder(self) -> Path:
@@ -114,6 +118,7 @@ async def open_ground(
         ),
         lesson_rules=lesson_rules(numbers, vocabulary),
         readings=FollowingReadings.of_current(numbers.section("relevance", Relevance), switching),
+        time_rules=load_time_rules(folder / "time_expressions.toml", numbers.section("time_hints", TimeNumbers)),
     )
 
 
@@ -128,6 +133,7 @@ def open_index(settings: Settings, numbers: Tunables, fingerprint: EmbeddingFing
         settings.qdrant_collection,
         fingerprint,
         numbers.stores.qdrant_timeout_s,
+        numbers.section("qdrant", QdrantNumbers),
         settings.qdrant_api_key,
     )
 

@@ -39,6 +39,7 @@ class Limits(Section):
     search_items_default: int
     tags_max: int
     list_items_max: int
+    relations_max: int
     metadata_bytes_max: int
     filter_conditions_max: int
     wait_indexed_s_max: float
@@ -80,6 +81,20 @@ class Rank(Section):
     heat_nudge: float
     bm25_k1: float
     bm25_b: float
+
+
+class Signals(Section):
+    """[signals]: log-odds; `before`, `answered` and `after` are shares of what the turn beside is worth."""
+
+    turns_max: int
+    tail_chars: int
+    before: float
+    answered: float
+    after: float
+    asks: float
+    speaker: float
+    assistant: float
+    time: float
 
 
 class Heat(Section):
@@ -137,6 +152,7 @@ class Tunables(BaseModel):
     limits: Limits
     search: Search
     rank: Rank
+    signals: Signals
     heat: Heat
     write: Write
     relay: Relay
@@ -178,7 +194,7 @@ class Settings(BaseSettings):
     jobs: bool = True
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
-    embedding_provider: Literal["bundled", "sentence-transformers", "openai", "hash"] = "bundled"
+    embedding_provider: Literal["bundled", "onnx", "sentence-transformers", "openai", "hash"] = "bundled"
     embedding_model: str | None = None
     embedding_revision: str | None = None
     embedding_base_url: str | None = None

@@ -1,6 +1,7 @@
 """The route of the search."""
 
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -11,8 +12,9 @@ from memory_service.api.body import read_body
 from memory_service.api.context_schemas import BuildContext
 from memory_service.api.contract import ContractRoute, takes
 from memory_service.api.dependencies import Reader, Services, note
-from memory_service.api.memories import states, user_ids
+from memory_service.api.memory_list import states
 from memory_service.api.schemas import SearchMemories
+from memory_service.api.targets import user_ids
 from memory_service.bootstrap import Runtime
 from memory_service.domain import Caller, Json, MemoryFilter
 from memory_service.recall.filters import parse_filters
@@ -76,7 +78,7 @@ def _shown(answer: SearchAnswer, services: Runtime, *, explain: bool) -> Json:
 
 
 def _details(found: Found) -> Json:
-    """Each lane's rank and score, the fused relevance and every nudge."""
+    """Each lane's rank and score, what else speaks for it in log-odds, the fused relevance and every nudge."""
     ranked = found.ranked
     lanes = {
         lane: {"rank": score.rank, "score": round(score.score, 6), "raw": round(score.raw, 6)}
@@ -84,7 +86,14 @@ def _details(found: Found) -> Json:
     }
     return {
         "lanes": lanes,
+        "log_odds": _rounded(ranked.candidate.log_odds),
+        "signals": {name: round(value, 6) for name, value in ranked.candidate.signals.items()},
         "relevance": round(ranked.candidate.relevance, 6),
         "freshness": round(ranked.freshness, 6),
         "nudges": {name: round(value, 6) for name, value in ranked.nudges.items()},
     }
+
+
+def _rounded(log_odds: float | None) -> float | None:
+    """None also for what is no number in JSON: a memory of which no lane can say anything."""
+    return None if log_odds is None or not isfinite(log_odds) else round(log_odds, 6)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memory_service.models.ports import Embedder
-from memory_service.recall.scripts import Script, script_of
+from memory_service.scripts import Script, script_of
 from memory_service.settings import Section
 
 PairScript = Literal["latin", "cjk", "latin_cjk", "cjk_latin"]  # query script first where they differ
@@ -77,6 +77,7 @@ class Relevance(Section):
     """The table [relevance] of config/memory.toml: curves by the model's name, `default` for models nobody measured."""
 
     rank_temperature: float
+    rank_cosine_cjk: float
     other_script_prior: float
     keyword_gain_max: float
     keyword: KeywordCurve
@@ -103,15 +104,23 @@ class Reading:
     curves: ScriptCurves
     keyword: KeywordCurve
     temperature: float = 1.0
+    cosine_weight: float = 1.0
 
     def relevance(self, passage: Script | None, cosine: float | None, keyword: float | None) -> float:
         """0..1.  None: the vector lane does not know this memory; the keyword lane did not answer."""
         return logistic(self._log_odds(passage, cosine, keyword))
 
-    def spread(self, passage: Script | None, cosine: float | None, keyword: float | None) -> float:
-        """The same evidence for ranking: log-odds over `temperature`, so that good and excellent hits stay apart, whose
-        relevances are all near 1, and freshness decides between neighbours only."""
-        return logistic(self._log_odds(passage, cosine, keyword) / self.temperature)
+    def rank_log_odds(self, passage: Script | None, cosine: float | None, keyword: float | None) -> float:
+        """The same evidence for ranking, before the logistic function; `cosine_weight` is what cosines count against keywords."""
+        if cosine is None or self.cosine_weight == 1.0:
+            return self._log_odds(passage, cosine, keyword)
+        by_cosine = self._log_odds(passage, cosine, None if keyword is None else 0.0)
+        return self._log_odds(passage, cosine, keyword) - (1.0 - self.cosine_weight) * by_cosine
+
+    def spread(self, log_odds: float) -> float:
+        """Log-odds over `temperature`, so that good and excellent hits stay apart, whose relevances are all near 1, and
+        freshness decides between neighbours only."""
+        return logistic(log_odds / self.temperature)
 
     def _log_odds(self, passage: Script | None, cosine: float | None, keyword: float | None) -> float:
         if cosine is not None:
@@ -126,13 +135,19 @@ class Readings:
     curves: ScriptCurves
     keyword: KeywordCurve
     temperature: float
+    cosine_cjk: float
 
     @classmethod
     def of(cls, table: Relevance, model: str) -> "Readings":
-        return cls(table.curves(model), table.keyword, table.rank_temperature)
+        return cls(table.curves(model), table.keyword, table.rank_temperature, table.rank_cosine_cjk)
 
     def of_query(self, query: str) -> Reading:
-        return Reading(script_of(query), self.curves, self.keyword, self.temperature)
+        return self._reading(query, self.curves)
+
+    def _reading(self, query: str, curves: ScriptCurves) -> Reading:
+        script = script_of(query)
+        weight = self.cosine_cjk if script == "cjk" else 1.0
+        return Reading(script, curves, self.keyword, self.temperature, weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +161,12 @@ class FollowingReadings(Readings):
     @classmethod
     def of_current(cls, table: Relevance, embedder: Embedder) -> "FollowingReadings":
         curves = table.curves(embedder.fingerprint.model)
-        return cls(curves, table.keyword, table.rank_temperature, table, embedder)
+        return cls(curves, table.keyword, table.rank_temperature, table.rank_cosine_cjk, table, embedder)
 
     def of_query(self, query: str) -> Reading:
         model = self.embedder.fingerprint.model
         curves = self.of_model.get(model) or self.of_model.setdefault(model, self.table.curves(model))
-        return Reading(script_of(query), curves, self.keyword, self.temperature)
+        return self._reading(query, curves)
 
 
 def pair_script(query: Script, passage: Script | None) -> PairScript:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from memory_service.recall.scripts import is_chinese
+from memory_service.scripts import is_chinese
 
 SectionName = Literal["experience", "facts", "recent"]
 SECTIONS: tuple[SectionName, ...] = ("experience", "facts", "recent")

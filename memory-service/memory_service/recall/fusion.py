@@ -6,14 +6,14 @@ curves of calibration.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import numpy as np
 
 from memory_service.domain import Lane
 from memory_service.recall.calibration import Reading
-from memory_service.recall.scripts import Script
+from memory_service.scripts import Script
 from memory_service.settings import Rank
 from memory_service.stores.postgres.memories import KeywordHits
 
@@ -40,13 +40,16 @@ class Candidate:
     """A memory that at least one lane found.
 
     `calibrated` 0..1 is how likely it answers, for thresholds.  `relevance` is what it is ranked by: the same evidence spread
-    wider, and the plain keyword score where no vector lane answered.
+    wider, and the plain keyword score where no vector lane answered.  `log_odds` is relevance before the logistic function, None
+    without a vector lane; `signals` is what conversation.py added to it, by name.
     """
 
     id: UUID
     lanes: Mapping[Lane, LaneScore]
     relevance: float
     calibrated: float
+    log_odds: float | None = None
+    signals: Mapping[str, float] = field(default_factory=dict)
 
 
 def vector_scores(
@@ -99,15 +102,17 @@ def fuse(
     candidates = []
     for memory_id in dict.fromkeys(_all_ids(lanes.values())):
         found = {lane: scores[memory_id] for lane, scores in lanes.items() if memory_id in scores}
+        log_odds: float | None = None
         keyword = (found["keyword"].score if "keyword" in found else 0.0) if "keyword" in lanes else None
         if "vector" in lanes:
             cosine = found["vector"].raw if "vector" in found else missing_cosine
             script = passages.get(memory_id)
-            relevance, calibrated = (read(script, cosine, keyword) for read in (reading.spread, reading.relevance))
+            odds = reading.rank_log_odds(script, cosine, keyword)
+            log_odds, relevance, calibrated = odds, reading.spread(odds), reading.relevance(script, cosine, keyword)
         else:
             relevance, calibrated = keyword or 0.0, reading.relevance(None, None, keyword)
         listed = max((found[lane].score for lane in ("structured", "recent") if lane in found), default=0.0)
-        candidates.append(Candidate(memory_id, found, max(relevance, listed), calibrated))
+        candidates.append(Candidate(memory_id, found, max(relevance, listed), calibrated, log_odds))
     return sorted(candidates, key=lambda c: (-c.relevance, c.id))
 
 

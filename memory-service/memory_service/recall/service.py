@@ -7,6 +7,7 @@ leaves too few, more vectors are fetched.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from time import monotonic
 from typing import Literal
 from uuid import UUID
@@ -14,11 +15,13 @@ from uuid import UUID
 from memory_service.domain import Clock, Lane, Memory, MemoryFilter, new_id
 from memory_service.metrics import LANES, LANES_DEGRADED
 from memory_service.models.ports import Vector
-from memory_service.recall.calibration import Reading, Readings
+from memory_service.recall.calibration import Readings
+from memory_service.recall.conversation import Asked, Links, links_of, with_signals
 from memory_service.recall.fusion import Candidate, LaneScore, fuse, vector_scores
 from memory_service.recall.lanes import LaneResult, Lanes, Scores, within
 from memory_service.recall.ranking import Ranked, rank_candidates
-from memory_service.recall.scripts import script_of
+from memory_service.recall.time_expressions import TimeRules, time_hints
+from memory_service.scripts import script_of
 from memory_service.settings import Tunables
 from memory_service.stores.postgres import memories
 from memory_service.stores.postgres.filters import SqlFilter
@@ -71,6 +74,7 @@ class _Gathered:
     lane_ms: dict[str, float]
     vector: Vector | None = None
     hits: VectorHits | None = None
+    links: Links = field(default_factory=dict)
 
 
 class Recall:
@@ -81,6 +85,7 @@ class Recall:
         postgres: Postgres,
         lanes: Lanes,
         readings: Readings,
+        time_rules: TimeRules,
         tunables: Tunables,
         clock: Clock,
         note: Callable[[Retrieval], None],
@@ -88,6 +93,7 @@ class Recall:
         self._postgres = postgres
         self._lanes = lanes
         self._readings = readings
+        self._time_rules = time_rules
         self._numbers = tunables
         self._clock = clock
         self._note = note
@@ -160,7 +166,7 @@ class Recall:
             if not await self._fetch_more(request.chosen, sql, gathered, asked, exact=last):
                 break
         lowest = None if exhausted else min(live.values(), default=None)
-        candidates = self._fused(self._readings.of_query(request.query), gathered, facts, live, lowest)
+        candidates = self._fused(request, gathered, facts, live, lowest)
         return rank_candidates(candidates, facts, request.chosen.now, self._numbers.rank, self._numbers.heat)
 
     async def _fetch_more(
@@ -182,27 +188,44 @@ class Recall:
         return True
 
     async def _facts(self, sql: SqlFilter, gathered: _Gathered) -> dict[UUID, RankFacts]:
-        ids = {hit.memory_id for hit in gathered.hits.hits} if gathered.hits else set()
-        ids = ids.union(*gathered.scores.values()) if gathered.scores else ids
+        """Of every candidate and of the turns beside the best ones of each lane."""
+        lists = [[hit.memory_id for hit in gathered.hits.hits]] if gathered.hits else []
+        lists += [list(scores) for scores in gathered.scores.values()]
+        ids = list(dict.fromkeys(i for row in zip_longest(*lists) for i in row if i is not None))
         if not ids:
             return {}
-        head_chars = self._numbers.search.script_chars
-        rows = await self._postgres.read(lambda c: memories.rank_facts(c, sorted(ids), sql, head_chars))
-        return {row.id: row for row in rows}
+        head, tail, most = (
+            self._numbers.search.script_chars,
+            self._numbers.signals.tail_chars,
+            self._numbers.signals.turns_max,
+        )
+        rows = await self._postgres.read(lambda c: memories.rank_facts(c, ids, sql, head, tail))
+        facts = {row.id: row for row in rows}
+        turns = [facts[i] for i in ids if i in facts and facts[i].is_turn][:most]
+        gathered.links = {}
+        if turns and gathered.hits is not None:
+            beside = await self._postgres.read(lambda c: memories.turns_beside(c, turns, sql, head, tail))
+            gathered.links = links_of(beside)
+            facts = {one.facts.id: one.facts for one in beside} | facts
+        return facts
 
     def _fused(
         self,
-        reading: Reading,
+        request: SearchRequest,
         gathered: _Gathered,
         facts: Mapping[UUID, RankFacts],
         live: Mapping[UUID, float],
         lowest: float | None,
     ) -> list[Candidate]:
+        reading = self._readings.of_query(request.query)
         passages = {i: script_of(row.head) for i, row in facts.items()}
         scores: dict[Lane, Mapping[UUID, LaneScore]] = dict(gathered.scores)
         if gathered.hits is not None:
             scores = {"vector": vector_scores(live, passages, reading), **scores}
-        return fuse(scores, passages, reading, lowest)
+        candidates = fuse(scores, passages, reading, lowest)
+        asked = Asked.of(request.query, time_hints(request.query, request.chosen.now, self._time_rules))
+        floor = min(live.values(), default=None) if lowest is None else lowest
+        return with_signals(candidates, facts, gathered.links, asked, reading, floor, self._numbers.signals)
 
     async def _hydrate(self, chosen: MemoryFilter, ranked: Sequence[Ranked]) -> list[Found]:
         """Texts of the final hits; one that was erased or changed out of the filter meanwhile is left out."""

@@ -23,7 +23,7 @@ from memory_service.recall.calibration import (
     relevance,
     reliability,
 )
-from memory_service.recall.scripts import script_of
+from memory_service.scripts import script_of
 
 ROOT = Path(__file__).parents[3]
 E5 = "intfloat/multilingual-e5-small"

@@ -1,7 +1,8 @@
 """In which script is a text written?  Pure.
 
-Decides about labels (Chinese or English) and about calibration curves.  It does not recognise languages: everything that
-is not Chinese, Japanese or Korean counts as alphabetic, which is named `latin` after the script it was measured on.
+Decides about the language that the service words something in (Chinese or English) and about calibration curves: one rule for both,
+so that a goal, its episode and the labels of its context agree.  It does not recognise languages: everything that is not
+Chinese, Japanese or Korean counts as alphabetic, which is named `latin` after the script it was measured on.
 """
 
 import re
@@ -24,5 +25,9 @@ def script_of(text: str) -> Script:
 
 
 def is_chinese(text: str) -> bool:
-    """CJK script without kana or hangul, which only Japanese and Korean have."""
+    """CJK script without kana or hangul, which only Japanese and Korean have.
+
+    Mixed texts are Chinese when they have a Chinese character for each word of another script: "用 deploy 部署 billing" is,
+    "rename 张三 in the table" is not.
+    """
     return script_of(text) == "cjk" and not KANA_OR_HANGUL.search(text[:READ_CHARS_MAX])

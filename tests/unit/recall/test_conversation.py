@@ -1,0 +1,188 @@
+"""What the turns around a memory, its speaker and its time add to its rank."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from memory_service.domain import Lane
+from memory_service.recall.calibration import Readings, Relevance
+from memory_service.recall.conversation import Asked, links_of, with_signals
+from memory_service.recall.fusion import Candidate, LaneScore, fuse
+from memory_service.recall.time_expressions import load_time_rules, time_hints
+from memory_service.recall.time_rules import TimeNumbers
+from memory_service.settings import Signals, load_settings, load_tunables
+from memory_service.stores.postgres.memories import Beside, RankFacts
+
+NUMBERS = load_tunables(load_settings())
+SIGNALS = NUMBERS.signals
+READING = Readings.of(NUMBERS.section("relevance", Relevance), "intfloat/multilingual-e5-small").of_query(
+    "an English query"
+)
+RULES = load_time_rules(
+    Path(load_settings().config_folder) / "time_expressions.toml", NUMBERS.section("time_hints", TimeNumbers)
+)
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+LOWEST = 0.78
+ASKED_NOTHING = Asked.of("how long have you been surfing", [])
+
+
+def turn(number: int, **fields: object) -> RankFacts:
+    facts = RankFacts(
+        UUID(int=number), 1, "episodic", NOW - timedelta(days=30), 0.5, 0.5, 1.0, None, False, None, "some words"
+    )
+    return replace(facts, **fields)  # type: ignore[arg-type]
+
+
+def talk(*turns: RankFacts) -> dict[UUID, RankFacts]:
+    """Turns of one session in this order."""
+    return {one.id: one for one in turns}
+
+
+def pairwise_of(facts: dict[UUID, RankFacts]) -> list[tuple[UUID, RankFacts]]:
+    return [(one, facts[following]) for one, following in pairwise(facts)]
+
+
+def found(cosines: dict[UUID, float], facts: dict[UUID, RankFacts]) -> list[Candidate]:
+    lanes: dict[Lane, dict[UUID, LaneScore]] = {
+        "vector": {i: LaneScore(n, 0.5, cosine) for n, (i, cosine) in enumerate(cosines.items(), 1)}
+    }
+    return fuse(lanes, dict.fromkeys(facts, "latin"), READING, LOWEST)
+
+
+def ranked(
+    cosines: dict[UUID, float], facts: dict[UUID, RankFacts], asked: Asked = ASKED_NOTHING, numbers: Signals = SIGNALS
+) -> dict[UUID, Candidate]:
+    beside = [Beside(i, True, after) for i, after in pairwise_of(facts)]
+    told = with_signals(found(cosines, facts), facts, links_of(beside), asked, READING, LOWEST, numbers)
+    return {one.id: one for one in told}
+
+
+QUESTION = turn(1, speaker="Ann", role="user", asks=True)
+ANSWER = turn(2, speaker="Bo", role="user")
+
+
+def test_the_answer_to_a_matching_question_is_found_although_no_lane_found_it_and_leads() -> None:
+    facts = talk(QUESTION, ANSWER)
+    told = ranked({QUESTION.id: 0.80}, facts)
+    assert told[ANSWER.id].relevance > told[QUESTION.id].relevance
+    assert told[ANSWER.id].lanes == {}
+    assert told[ANSWER.id].signals == {"before": pytest.approx(told[ANSWER.id].signals["before"])}
+    assert told[QUESTION.id].signals == {"asks": SIGNALS.asks}
+
+
+def test_what_a_turn_gains_is_its_share_of_what_the_turn_beside_it_is_worth_above_one_that_was_not_found() -> None:
+    facts = talk(replace(QUESTION, asks=False), ANSWER)
+    cosines = {QUESTION.id: 0.86, ANSWER.id: 0.82}
+    own = {one.id: one.log_odds for one in found(cosines, facts)}
+    floor = READING.rank_log_odds("latin", LOWEST, 0.0)
+    told = ranked(cosines, facts)
+    assert told[ANSWER.id].signals["before"] == pytest.approx(SIGNALS.before * (own[QUESTION.id] - floor))  # type: ignore[operator]
+    assert told[QUESTION.id].signals["after"] == pytest.approx(SIGNALS.after * (own[ANSWER.id] - floor))  # type: ignore[operator]
+
+
+def test_a_question_gives_its_answer_more_than_a_statement_gives_the_next_turn() -> None:
+    asked = ranked({QUESTION.id: 0.86}, talk(QUESTION, ANSWER))[ANSWER.id]
+    stated = ranked({QUESTION.id: 0.86}, talk(replace(QUESTION, asks=False), ANSWER))[ANSWER.id]
+    assert asked.signals["before"] == pytest.approx(stated.signals["before"] * SIGNALS.answered / SIGNALS.before)
+
+
+@pytest.mark.parametrize("unknown", [{"speaker": None, "role": None}, {"speaker": "Ann"}, {"speaker": "ANN"}])
+def test_notes_of_one_speaker_or_of_nobody_known_gain_nothing_from_each_other(unknown: dict[str, str | None]) -> None:
+    facts = talk(replace(QUESTION, asks=False), replace(ANSWER, **unknown))  # type: ignore[arg-type]
+    told = ranked({QUESTION.id: 0.9}, facts)
+    assert list(told) == [QUESTION.id]
+    assert told[QUESTION.id].signals == {}
+
+
+def test_roles_tell_turns_apart_where_no_speaker_is_known() -> None:
+    user, assistant = turn(1, role="user", asks=True), turn(2, role="assistant")
+    told = ranked({user.id: 0.9}, talk(user, assistant))
+    assert set(told[assistant.id].signals) == {"before", "assistant"}
+
+
+def test_what_a_user_asks_of_an_assistant_keeps_its_rank_and_the_reply_is_no_answer_about_the_user() -> None:
+    user, assistant = turn(1, role="user", asks=True), turn(2, role="Assistant", asks=True)
+    told = ranked({user.id: 0.88, assistant.id: 0.88}, talk(user, assistant))
+    assert "asks" not in told[user.id].signals
+    assert "asks" not in told[assistant.id].signals
+    assert told[assistant.id].signals["assistant"] == SIGNALS.assistant
+    assert told[user.id].relevance > told[assistant.id].relevance
+    worth = told[assistant.id].signals["before"] / SIGNALS.before
+    assert worth == pytest.approx(told[user.id].signals["after"] / SIGNALS.after)  # not `answered`
+
+
+def test_an_answer_to_an_assistants_question_counts_as_one() -> None:
+    assistant, user = turn(1, role="assistant", asks=True), turn(2, role="user")
+    told = ranked({assistant.id: 0.88}, talk(assistant, user))
+    stated = ranked({assistant.id: 0.88}, talk(replace(assistant, asks=False), user))
+    assert told[user.id].signals["before"] > stated[user.id].signals["before"]
+
+
+def test_links_lead_both_ways_whichever_side_they_were_found_from() -> None:
+    one, two, three = UUID(int=1), UUID(int=2), UUID(int=3)
+    beside = [Beside(two, False, turn(1)), Beside(two, True, turn(3))]
+    assert links_of(beside) == {one: (None, two), two: (one, three), three: (two, None)}
+    assert links_of([Beside(one, True, turn(2))]) == links_of([Beside(two, False, turn(1))])
+
+
+def test_turns_beside_of_which_nothing_is_known_count_for_nothing() -> None:
+    links = {QUESTION.id: (UUID(int=98), UUID(int=99))}
+    facts = {QUESTION.id: QUESTION}
+    told = with_signals(found({QUESTION.id: 0.86}, facts), facts, links, ASKED_NOTHING, READING, LOWEST, SIGNALS)
+    assert [one.signals for one in told] == [{"asks": SIGNALS.asks}]
+
+
+@pytest.mark.parametrize(
+    ("query", "speaker", "named"),
+    [
+        ("Where did Caroline go?", "Caroline", True),
+        ("where did CAROLINE go", "Caroline Smith", True),
+        ("Where did Carol go?", "Caroline", False),
+        ("王芳去了哪里？", "王芳", True),
+        ("王芳去了哪里？", "芳", False),
+        ("what did the user say", "User", False),
+        ("what did the assistant say", "assistant", False),
+        ("Where?", "", False),
+        ("Where?", "!?", False),
+    ],
+)
+def test_a_speaker_counts_when_the_query_names_them(query: str, speaker: str, named: bool) -> None:
+    one = turn(1, speaker=speaker)
+    signals = ranked({one.id: 0.85}, {one.id: one}, Asked.of(query, []))[one.id].signals
+    assert signals == ({"speaker": SIGNALS.speaker} if named else {})
+
+
+def test_what_happened_at_the_time_that_the_query_names_ranks_higher_and_nothing_is_hidden() -> None:
+    then, else_ = (
+        turn(1, occurred_at=datetime(2023, 5, 10, tzinfo=UTC)),
+        turn(2, occurred_at=datetime(2022, 1, 1, tzinfo=UTC)),
+    )
+    asked = Asked.of("what happened", time_hints("what happened in May 2023", NOW, RULES))
+    told = ranked({then.id: 0.84, else_.id: 0.84}, {then.id: then, else_.id: else_}, asked)
+    assert told[then.id].signals == {"time": pytest.approx(SIGNALS.time)}
+    assert told[else_.id].signals == {}
+    assert told[then.id].relevance > told[else_.id].relevance
+
+
+def test_calibrated_relevance_which_decides_what_is_injected_is_of_the_memory_alone() -> None:
+    facts = talk(QUESTION, ANSWER)
+    before = {one.id: one.calibrated for one in found({QUESTION.id: 0.86, ANSWER.id: 0.82}, facts)}
+    told = ranked({QUESTION.id: 0.86, ANSWER.id: 0.82}, facts)
+    assert {i: one.calibrated for i, one in told.items()} == before
+
+
+def test_without_a_vector_lane_candidates_stay_as_they_are() -> None:
+    facts = talk(QUESTION, ANSWER)
+    candidates = fuse({"keyword": {ANSWER.id: LaneScore(1, 0.4, 3.0)}}, {}, READING, None)
+    assert with_signals(candidates, facts, {}, ASKED_NOTHING, READING, None, SIGNALS) == candidates
+
+
+def test_reminders_keep_their_small_relevance_whatever_the_signals() -> None:
+    one = turn(1, asks=True)
+    lanes: dict[Lane, dict[UUID, LaneScore]] = {"vector": {}, "recent": {one.id: LaneScore(1, 0.05, 0.05)}}
+    told = with_signals(fuse(lanes, {}, READING, 0.5), {one.id: one}, {}, ASKED_NOTHING, READING, 0.5, SIGNALS)
+    assert told[0].relevance == 0.05
