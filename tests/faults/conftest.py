@@ -17,6 +17,11 @@ from typing import Any
 import httpx
 import pytest
 
+# pytest imports test files by path here (importmode=importlib), so their neighbours have to be made findable.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from quick_config import quick_config
+
 from local_stack.home import open_home
 from local_stack.stores import Stores, start_stores
 from memory_service.migrating import migrate
@@ -34,6 +39,12 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
         yield started
     finally:
         started.stop()
+
+
+@pytest.fixture(scope="session")
+def config(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The shipped numbers, except that the leases of a dead process run out soon."""
+    return quick_config(tmp_path_factory.mktemp("faults-config") / "config")
 
 
 @dataclass
@@ -59,7 +70,7 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def serve(stores: Stores, tmp_path: Path) -> Any:
+def serve(stores: Stores, config: str, tmp_path: Path) -> Any:
     """`async with serve() as service` runs one process; `serve(die=(place, moment, number))` one that kills itself."""
 
     @asynccontextmanager
@@ -70,6 +81,7 @@ def serve(stores: Stores, tmp_path: Path) -> Any:
             **stores.urls.environment(),
             "HINDSIGHT_PORT": str(port),
             "HINDSIGHT_EMBEDDING_PROVIDER": "hash",
+            "HINDSIGHT_CONFIG_DIR": config,
             **environment,
         }
         command = [sys.executable, "-m", "memory_service", "serve"]
