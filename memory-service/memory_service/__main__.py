@@ -74,7 +74,7 @@ def reembed(
         str | None, typer.Option("--to", metavar="MODEL", help="its name or folder; - is the provider's own model")
     ] = None,
     provider: Annotated[
-        str | None, typer.Option(help="bundled, sentence-transformers, openai or hash; default: as configured")
+        str | None, typer.Option(help="bundled, onnx, sentence-transformers, openai or hash; default: as configured")
     ] = None,
     base_url: Annotated[str | None, typer.Option(help="of an OpenAI-compatible endpoint")] = None,
     revision: Annotated[str | None, typer.Option(help="of a model of the hub")] = None,
@@ -208,11 +208,13 @@ def review(
     user: Annotated[str | None, typer.Option("--user", help="whose searches; without it those of all users")] = None,
     days: Annotated[int | None, typer.Option("--days", help="how far to look back; default 30")] = None,
     tenant: Annotated[str, typer.Option(help="whose users")] = "default",
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of tables")] = False,
 ) -> None:
     """Show what searches found, what they never find and what is found but never used."""
     from memory_service import reviewing
 
-    reviewing.review(settings_beside_stack(), reviewing.console_for(), tenant=tenant, user_id=user, days=days)
+    shown = reviewing.print_json if as_json else reviewing.print_tables
+    reviewing.review(settings_beside_stack(), shown, tenant=tenant, user_id=user, days=days)
 
 
 def refuse(text: str) -> NoReturn:

@@ -26,6 +26,7 @@ from memory_service.experience.service import Experiences, UsedFrom
 from memory_service.foundation import Ground, open_ground, open_model
 from memory_service.jobs.following import ModelFollower, ReembedNumbers
 from memory_service.jobs.job import Job, JobNumbers
+from memory_service.jobs.reembed_state import ReembedState
 from memory_service.jobs.relay import EraseCopies, Relay
 from memory_service.jobs.retrieval_log import RetrievalLog
 from memory_service.jobs.schedule import Schedule
@@ -37,6 +38,7 @@ from memory_service.lifecycle.families import Families
 from memory_service.lifecycle.heat import heat_at
 from memory_service.lifecycle.insight_model import InsightModel
 from memory_service.lifecycle.insight_rules import InsightNumbers
+from memory_service.lifecycle.judging import Judging
 from memory_service.lifecycle.purge import Purge, PurgeNumbers
 from memory_service.lifecycle.reconcile import Reconcile, ReconcileNumbers
 from memory_service.lifecycle.reindexing import Reindexing
@@ -50,7 +52,7 @@ from memory_service.moving.seeds import memory_seeds
 from memory_service.moving.service import Imports
 from memory_service.moving.settings import MovingNumbers
 from memory_service.operations import Operations
-from memory_service.recall.calibration import Relevance
+from memory_service.recall.calibration import Relevance, pair_script_of, relevance
 from memory_service.recall.context import Contexts
 from memory_service.recall.injection import InjectionNumbers
 from memory_service.recall.lanes import Lanes
@@ -72,6 +74,7 @@ from memory_service.tasks.settings import TaskNumbers
 from memory_service.working.notes import TaskNotebook
 from memory_service.working.service import WorkingMemory
 from memory_service.working.settings import Working
+from memory_service.write.conflict_model import ConflictModel, ConflictModelNumbers
 from memory_service.write.conflict_rules import load_conflict_rules
 from memory_service.write.contradictions import ConflictNumbers, Contradictions
 from memory_service.write.reading import ReadingNumbers, ReadingTerms, load_reading_terms
@@ -115,6 +118,7 @@ class Runtime:
     retrievals: Retrievals
     erasure: Erasure
     lifecycle: Lifecycle
+    judging: Judging
     relations: Relations
     exports: Exports
     imports: Imports
@@ -162,8 +166,8 @@ def _runtime(ground: Ground, stack: AsyncExitStack) -> Runtime:
     experiences = _experiences(ground, relay, retrieval_log, stack)
     recall = _recall(ground, retrieval_log)
     contexts = _contexts(ground, recall, experiences, retrieval_log)
-    lifecycle = Lifecycle(postgres, ground.vocabulary, numbers, clock, relay.nudge, retrieval_log.flush, families)
-    doing = Doing(plain.write, experiences.distill, experiences.feedback, turns.end_task, lifecycle.mark_used)
+    judging = Judging(postgres, numbers, clock, relay.nudge, retrieval_log.flush)
+    doing = Doing(plain.write, experiences.distill, experiences.feedback, turns.end_task, judging.mark_used)
     tasks, finishing = _task_loop(ground, working, contexts, experiences, doing)
     return Runtime(
         settings=ground.settings,
@@ -187,15 +191,24 @@ def _runtime(ground: Ground, stack: AsyncExitStack) -> Runtime:
         ask_experiences=noted_queries(experiences.query, retrieval_log.note, numbers.retrievals),
         retrievals=Retrievals(postgres, retrieval_log.flush),
         erasure=Erasure(postgres, working, relay.nudge, turns.erase_user, retrieval_log.forget_user),
-        lifecycle=lifecycle,
-        relations=Relations(postgres, clock, relay.nudge),
+        lifecycle=Lifecycle(postgres, ground.vocabulary, numbers, clock, relay.nudge, families),
+        judging=judging,
+        relations=Relations(postgres, numbers.limits.relations_max, clock, relay.nudge),
         exports=Exports(postgres, numbers.section("moving", MovingNumbers), ground.embedder, clock),
-        imports=_imports(ground, relay),
+        imports=_imports(ground, relay, families),
         relay=relay,
         follower=_follower(ground, relay),
         retrieval_log=retrieval_log,
         schedule=Schedule(postgres, _jobs(ground, relay, families), numbers.section("jobs", JobNumbers), clock),
-        operations=Operations(postgres, ground.redis, ground.index, ground.embedder, relay, retrieval_log),
+        operations=Operations(
+            postgres,
+            ground.redis,
+            ground.index,
+            ground.embedder,
+            relay,
+            retrieval_log,
+            ReembedState(postgres, numbers.section("reembed", ReembedNumbers)),
+        ),
     )
 
 
@@ -216,8 +229,23 @@ def _working(ground: Ground) -> WorkingMemory:
 
 def _storing(ground: Ground) -> Storing:
     rules = load_conflict_rules(ground.folder / "conflicts.toml", ground.contrasts)
-    contradictions = Contradictions(rules, ground.numbers.section("conflicts", ConflictNumbers))
+    contradictions = Contradictions(
+        rules, ground.numbers.section("conflicts", ConflictNumbers), _conflict_model(ground)
+    )
     return Storing(ground.vocabulary, ground.numbers.limits, contradictions)
+
+
+def _conflict_model(ground: Ground) -> ConflictModel | None:
+    """The language model that compares statements where the rules see no contradiction."""
+    if ground.language is None:
+        return None
+    table = ground.numbers.section("relevance", Relevance)
+
+    def near(new: str, older: str, cosine: float) -> float:
+        model = ground.embedder.fingerprint.model  # it can be exchanged while the service runs
+        return relevance(cosine, pair_script_of(new, older), table.curves(model))
+
+    return ConflictModel(ground.language, ground.numbers.section("conflict_model", ConflictModelNumbers), near)
 
 
 def _writer(
@@ -301,7 +329,7 @@ def _reviewing(ground: Ground, relay: Relay) -> Reviewing:
 def _recall(ground: Ground, retrieval_log: RetrievalLog) -> Recall:
     numbers = ground.numbers
     lanes = Lanes(ground.postgres, ground.index, ground.embedder, ground.vocabulary, numbers.search, numbers.rank)
-    return Recall(ground.postgres, lanes, ground.readings, numbers, ground.clock, retrieval_log.note)
+    return Recall(ground.postgres, lanes, ground.readings, ground.time_rules, numbers, ground.clock, retrieval_log.note)
 
 
 def _contexts(ground: Ground, recall: Recall, experiences: Experiences, retrieval_log: RetrievalLog) -> Contexts:
@@ -387,8 +415,11 @@ def _task_loop(
     return tasks, Finishing(ground.postgres, runs, rules, ground.clock, doing)
 
 
-def _imports(ground: Ground, relay: Relay) -> Imports:
+def _imports(ground: Ground, relay: Relay, families: Families) -> Imports:
     numbers = ground.numbers
     seeds = memory_seeds(ground.summary_rules, numbers.write, numbers.heat)
     own = numbers.section("moving", MovingNumbers)
-    return Imports(ground.postgres, ground.vocabulary, ground.lesson_rules, own, seeds, ground.clock, relay.nudge)
+    most = numbers.limits.relations_max
+    return Imports(
+        ground.postgres, ground.vocabulary, ground.lesson_rules, own, most, seeds, ground.clock, relay.nudge, families
+    )  # fmt: skip

@@ -12,7 +12,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "at": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),
+            "at": datetime.fromtimestamp(record.created, UTC),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
@@ -20,7 +20,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        return orjson.dumps(line, default=str, option=orjson.OPT_UTC_Z).decode()
 
 
 def configure(level: str) -> None:

@@ -38,4 +38,5 @@ def _list(finished: Finished, say: Callable[[str], None]) -> None:
     if finished.report.items and more > 0:
         say(f"  … and {more} more")
     for name, count in finished.report.counts.items():
-        say(f"  {name}: {count}")
+        if count:  # a row of zeros hides the one figure that matters
+            say(f"  {name.replace('_', ' ')}: {count}")

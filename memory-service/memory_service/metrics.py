@@ -14,6 +14,13 @@ LANES = Histogram("hindsight_lane_seconds", "Time of one search lane", ["lane"],
 LANES_DEGRADED = Counter("hindsight_lane_degraded_total", "Searches in which a lane failed or was late", ["lane"])
 OUTBOX_DEPTH = Gauge("hindsight_outbox_rows", "Memories whose vectors do not match yet", ["state"])
 OUTBOX_AGE = Gauge("hindsight_outbox_oldest_seconds", "Age of the oldest pending outbox row")
+REEMBED_STATE = Gauge(
+    "hindsight_reembed_state", "1 for the state that the last change of the embedding model is in", ["state"]
+)
+REEMBED_RUNNING = Gauge("hindsight_reembed_running", "1 while a hindsight reembed is at work")
+REEMBED_ROWS = Gauge(
+    "hindsight_reembed_rows", "Memories and lessons that have vectors of the new model (done), of all (total)", ["what"]
+)
 RELAY_APPLIED = Counter("hindsight_relay_applied_total", "Outbox rows applied to Qdrant")
 RELAY_FAILED = Counter("hindsight_relay_failed_total", "Outbox rows that failed by themselves", ["outcome"])
 EMBED_BATCH = Histogram(

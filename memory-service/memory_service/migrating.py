@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine, text
@@ -12,7 +13,6 @@ from memory_service.access import DEFAULT_TENANT, new_key
 from memory_service.domain import utc_now
 from memory_service.errors import SetupRefused
 from memory_service.settings import PACKAGE, Settings
-from memory_service.stores.postgres.pool import sqlalchemy_url
 
 LOCK = 7_241_001  # any fixed number, the same for every process
 BOOTSTRAP_NAME = "HINDSIGHT_API_KEY"
@@ -30,7 +30,8 @@ def migrate(settings: Settings, say: Callable[[str], None]) -> None:
     """Upgrade to the newest revision and store the bootstrap key.  Raises SetupRefused when Postgres can't be reached."""
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()))
-    engine = create_engine(sqlalchemy_url(settings.database_url))
+    # Not by SQLAlchemy's own reading of the address: it does not know several hosts, which a failover needs.
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(settings.database_url))
     try:
         with engine.connect() as connection:
             connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": LOCK})

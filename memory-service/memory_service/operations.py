@@ -8,9 +8,18 @@ from redis.asyncio import Redis
 
 from memory_service.domain import Json
 from memory_service.errors import StoreUnavailable
+from memory_service.jobs.reembed_state import STATES, ReembedState
 from memory_service.jobs.relay import Relay
 from memory_service.jobs.retrieval_log import RetrievalLog
-from memory_service.metrics import JOB_LAST_SUCCESS, OUTBOX_AGE, OUTBOX_DEPTH, RETRIEVALS_DROPPED
+from memory_service.metrics import (
+    JOB_LAST_SUCCESS,
+    OUTBOX_AGE,
+    OUTBOX_DEPTH,
+    REEMBED_ROWS,
+    REEMBED_RUNNING,
+    REEMBED_STATE,
+    RETRIEVALS_DROPPED,
+)
 from memory_service.models.ports import Embedder
 from memory_service.stores.postgres import job_runs, outbox, stats
 from memory_service.stores.postgres.pool import Postgres, fetch_one
@@ -32,6 +41,7 @@ class Operations:
         embedder: Embedder,
         relay: Relay,
         retrieval_log: RetrievalLog,
+        reembed: ReembedState,
     ) -> None:
         self._postgres = postgres
         self._redis = redis
@@ -39,10 +49,11 @@ class Operations:
         self._embedder = embedder
         self._relay = relay
         self._retrieval_log = retrieval_log
+        self._reembed = reembed
 
     async def readiness(self) -> Json:
-        """{ready, stores, index}.  Postgres and Redis are needed; without Qdrant searches go on by keyword, so it is
-        reported as down and the service stays ready only when its collection is not refused."""
+        """{ready, stores, embedding, reembed, index}.  Postgres and Redis are needed; without Qdrant searches go on by
+        keyword, so it is reported as down and the service stays ready only when its collection is not refused."""
         names = ("postgres", "redis", "qdrant")
         pings = (self._postgres.read(lambda c: fetch_one(c, "SELECT 1")), ping(self._redis), self._index.ping())
         states = dict(zip(names, await asyncio.gather(*map(_state, pings)), strict=True))
@@ -51,6 +62,7 @@ class Operations:
             "ready": all(state == "up" for state in states.values()) and self._relay.state.refused is None,
             "stores": states,
             "embedding": asdict(self._embedder.fingerprint),
+            "reembed": await self._reembed.told() if states["postgres"] == "up" else None,
             "index": {"refused": self._relay.state.refused, **(backlog or {})},
         }
 
@@ -65,8 +77,12 @@ class Operations:
             "memories": {kind: {**counts, "total": sum(counts.values())} for kind, counts in memories.items()},
             **others,
             "index": {**backlog, "model": self._embedder.fingerprint.model},
-            **({} if user_id is not None else {"reconcile": await self._reconciled(tenant)}),
+            **({} if user_id is not None else await self._of_tenant(tenant)),
         }
+
+    async def _of_tenant(self, tenant: str) -> Json:
+        """What concerns no single user."""
+        return {"reconcile": await self._reconciled(tenant), "reembed": await self._reembed.told(tenant)}
 
     async def _reconciled(self, tenant: str) -> Json | None:
         """How the index last compared with Postgres; None when it never was compared."""
@@ -79,6 +95,7 @@ class Operations:
     async def refresh_gauges(self) -> None:
         """Bring the gauges up to date before they are read; those of a store that is down keep their value."""
         RETRIEVALS_DROPPED.set(self._retrieval_log.dropped)
+        await self._refresh_reembed()
         try:
             found = await self._postgres.read(outbox.backlog)
             ended = await self._postgres.read(job_runs.last_successes)
@@ -89,6 +106,14 @@ class Operations:
         OUTBOX_DEPTH.labels("pending").set(found.pending)
         OUTBOX_DEPTH.labels("dead").set(found.dead)
         OUTBOX_AGE.set(found.oldest_s)
+
+    async def _refresh_reembed(self) -> None:
+        change = await self._reembed.told()
+        for state in STATES:
+            REEMBED_STATE.labels(state).set(change is not None and change["state"] == state)
+        REEMBED_RUNNING.set(change is not None and change["running"])
+        for what in ("done", "total", "failed"):
+            REEMBED_ROWS.labels(what).set(change[what] if change is not None else 0)
 
     async def _backlog(self) -> Json:
         found = await self._postgres.read(outbox.backlog)

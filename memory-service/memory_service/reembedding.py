@@ -1,54 +1,23 @@
-"""How is the embedding model changed while the service runs?  `hindsight reembed`, and its rollback.
+"""How is the embedding model changed while the service runs?  `hindsight reembed`, its rollback, and what ends it.
 
-The second collection is made from Postgres by a relay of its own in this process, which follows shadow_outbox; the services
-load the model when it is ready, and Postgres exchanges the roles (stores/postgres/embedding_collections.py).  Every step is
-committed before the next one, and each may be done twice: a run that was killed is taken up by the next one.
+Here is decided what may be done as things stand; reembed_run.py does it.  Every step is committed before the next one, and
+each may be done twice: a run that was killed is taken up by the next one.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
-from time import monotonic
+from contextlib import AsyncExitStack
+from dataclasses import asdict
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from memory_service.errors import SetupRefused, StoreUnavailable
-from memory_service.foundation import embedder_config, open_index, open_model
-from memory_service.jobs.following import ReembedNumbers
-from memory_service.jobs.relay import Relay
+from memory_service.errors import SetupRefused
+from memory_service.foundation import embedder_config, open_model
 from memory_service.models.embedding_settings import EmbedderConfig
-from memory_service.models.ports import Embedder, EmbeddingFingerprint
-from memory_service.settings import Settings, Tunables, load_tunables
-from memory_service.stores.postgres import embedding_collections, outbox, schema
-from memory_service.stores.postgres.embedding_collections import Collections, EmbeddingCollection, Role, ServingProcess
-from memory_service.stores.postgres.locks import session
-from memory_service.stores.postgres.pool import Postgres
+from memory_service.models.ports import EmbeddingFingerprint
+from memory_service.reembed_run import Deployment, ReembedRun, Say, deployment, processes, set_role, settle
+from memory_service.settings import Settings
+from memory_service.stores.postgres import embedding_collections
+from memory_service.stores.postgres.embedding_collections import Collections, EmbeddingCollection
 from memory_service.stores.qdrant import VectorIndex
-from memory_service.vocabulary import load_vocabulary
-
-LOCK = "reembed"
-WORK_POLL_S = 0.2
-PAGE_ROWS = 1_000
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """What a run works with."""
-
-    settings: Settings
-    tunables: Tunables
-    numbers: ReembedNumbers
-    postgres: Postgres
-    env: EmbedderConfig
-    say: Say
-
-    async def known(self) -> Collections:
-        return await self.postgres.read(embedding_collections.read)
-
-    def index(self, made: EmbeddingFingerprint) -> VectorIndex:
-        return open_index(self.settings, self.tunables, made)
 
 
 def wanted_model(
@@ -79,7 +48,7 @@ def wanted_model(
 
 async def reembed(settings: Settings, wanted: EmbedderConfig, *, skip_failed: bool, progress: Progress) -> None:
     """All vectors anew with `wanted`, then serve with it.  Raises SetupRefused, and has then changed nothing that serves."""
-    async with _deployment(settings, progress.console.print) as here, AsyncExitStack() as stack:
+    async with deployment(settings, progress.console.print) as here, AsyncExitStack() as stack:
         active = _active(await here.known())
         embedder = await open_model(wanted, here.tunables, here.say)
         stack.push_async_callback(embedder.close)
@@ -90,14 +59,14 @@ async def reembed(settings: Settings, wanted: EmbedderConfig, *, skip_failed: bo
             here.say(f"{embedder.fingerprint.model} serves already, there is nothing to do")
             return
         await _begin(here, index, wanted)
-        run = _Run(here, embedder, index, progress, skip_failed=skip_failed)
+        run = ReembedRun(here, embedder, index, progress, skip_failed=skip_failed)
         await run.build()
         await run.switch()
 
 
 async def rollback(settings: Settings, *, progress: Progress) -> None:
     """Back to the model that served before: its collection gets what has changed since, then the roles are exchanged."""
-    async with _deployment(settings, progress.console.print) as here:
+    async with deployment(settings, progress.console.print) as here:
         second = (await here.known()).second
         if second is None or not second.served:
             raise SetupRefused("there is no earlier model to go back to: nothing is kept")
@@ -107,11 +76,11 @@ async def rollback(settings: Settings, *, progress: Progress) -> None:
 
 async def drop_old(settings: Settings, say: Say) -> None:
     """Remove the collection that is kept.  Raises SetupRefused when there is none, or a service still serves with it."""
-    async with _deployment(settings, say) as here:
+    async with deployment(settings, say) as here:
         second = (await here.known()).second
         if second is None or second.role != "kept":
             raise SetupRefused("no old collection is kept" + (": one is being built" if second else ""))
-        still = [p for p in await _processes(here) if p.serves == second.collection]
+        still = [p for p in await processes(here) if p.serves == second.collection]
         if still:
             raise SetupRefused(
                 f"{', '.join(p.host for p in still)} still serves with {second.collection}: {still[0].error or 'wait'}"
@@ -122,37 +91,16 @@ async def drop_old(settings: Settings, say: Say) -> None:
 
 async def abandon(settings: Settings, say: Say) -> None:
     """Give up a change of the model that has not been switched to; a collection that had served is kept as before."""
-    async with _deployment(settings, say) as here:
+    async with deployment(settings, say) as here:
         second = (await here.known()).second
         if second is None or second.role == "kept":
             raise SetupRefused("no change of the embedding model is under way")
         if second.served:
-            await _set_role(here, second.collection, "kept")
+            await set_role(here, second.collection, "kept")
             say(f"{second.collection} is kept as before")
             return
         await _drop(here, second)
         say(f"dropped {second.collection}, which was not finished")
-
-
-@asynccontextmanager
-async def _deployment(settings: Settings, say: Say) -> AsyncIterator[Deployment]:
-    """Raises SetupRefused while another run is at work, or when the tables are not those of this version."""
-    tunables = load_tunables(settings)
-    postgres = Postgres(settings.database_url, tunables.stores)
-    await postgres.open()
-    try:
-        found = await postgres.read(schema.revision)
-        if found != schema.REVISION:
-            raise SetupRefused(
-                f"the database is at revision {found or 'none'}, not {schema.REVISION}. Run: hindsight migrate"
-            )
-        async with session(postgres) as locks:
-            if not await locks.take(LOCK):
-                raise SetupRefused("another hindsight reembed is running")
-            numbers = tunables.section("reembed", ReembedNumbers)
-            yield Deployment(settings, tunables, numbers, postgres, embedder_config(settings), say)
-    finally:
-        await postgres.close()
 
 
 def _active(known: Collections) -> EmbeddingCollection:
@@ -181,21 +129,8 @@ async def _begin(here: Deployment, index: VectorIndex, wanted: EmbedderConfig) -
         here.say(f"building {index.collection} ({index.fingerprint.model}) beside the one that serves")
     else:
         if second.role == "kept":
-            await _set_role(here, second.collection, "building")
+            await set_role(here, second.collection, "building")
         here.say(f"going on with {second.collection} ({index.fingerprint.model})")
-
-
-async def _settle(here: Deployment) -> None:
-    """Until every transaction has ended that did not see the roles as they are now."""
-    horizon = await here.postgres.read(embedding_collections.horizon)
-    deadline = monotonic() + here.numbers.settle_wait_s
-    while not await here.postgres.read(lambda c: embedding_collections.settled(c, horizon)):
-        if monotonic() > deadline:
-            raise SetupRefused(
-                f"a transaction has been open in Postgres for over {here.numbers.settle_wait_s:.0f} s (see pg_stat_activity); "
-                "run the same command again when it has ended"
-            )
-        await asyncio.sleep(WORK_POLL_S)
 
 
 async def _drop(here: Deployment, second: EmbeddingCollection) -> None:
@@ -205,176 +140,10 @@ async def _drop(here: Deployment, second: EmbeddingCollection) -> None:
         await index.drop()
     finally:
         await index.close()
-    await _set_role(here, second.collection, "dropped")
+    await set_role(here, second.collection, "dropped")
     await here.postgres.transaction(lambda c: embedding_collections.forget(c, second.collection))
-    await _settle(here)
+    await settle(here)
     await here.postgres.transaction(embedding_collections.clear_shadow_outbox)
-
-
-async def _set_role(here: Deployment, collection: str, role: Role) -> None:
-    await here.postgres.transaction(lambda c: embedding_collections.set_role(c, collection, role))
-
-
-async def _processes(here: Deployment) -> list[ServingProcess]:
-    return await here.postgres.read(lambda c: embedding_collections.processes(c, here.numbers.silent_s))
-
-
-class _Run:
-    """From a second collection that Postgres knows to the one that serves."""
-
-    def __init__(
-        self, here: Deployment, embedder: Embedder, index: VectorIndex, progress: Progress, *, skip_failed: bool
-    ) -> None:
-        self._here = here
-        self._index = index
-        self._progress = progress
-        self._skip_failed = skip_failed
-        folder = here.settings.config_folder
-        vocabulary = load_vocabulary(folder / "terms.toml", folder / "stop_words.toml")
-        self._relay = Relay(
-            here.postgres, index, embedder, vocabulary, here.tunables.relay, _no_copies, queue="shadow_outbox"
-        )
-
-    async def build(self) -> None:
-        """Until the second collection is as fresh as the one that serves."""
-        here, task = self._here, self._progress.add_task("embedding", total=None)
-        while True:
-            await self._fill()
-            await here.postgres.transaction(lambda c: outbox.try_again(c, "shadow_outbox"))
-            if await self._work(task):
-                break
-        dead = (await self._backlog()).dead
-        if dead and not self._skip_failed:
-            raise SetupRefused(
-                f"{dead} could not be embedded (the table shadow_outbox has the reasons: state dead); nothing was "
-                "switched. The same command tries them again, --skip-failed goes on without them, --abandon gives up"
-            )
-
-    async def _fill(self) -> None:
-        """Put everything into the collection's outbox, once.  A collection that is lost begins anew."""
-        here, name = self._here, self._index.collection
-        second = (await here.known()).second
-        if second is not None and second.enqueued and not await self._index.exists():
-            await here.postgres.transaction(lambda c: embedding_collections.set_enqueued(c, name, False))
-            second = None
-        if second is None or not second.enqueued:
-            await _settle(here)
-            await self._index.drop()  # what a run left that was given up: nobody has removed the erased from it since
-            await self._index.make()
-            await self._enqueue()
-            await here.postgres.transaction(lambda c: embedding_collections.set_enqueued(c, name, True))
-        await self._index.make()
-
-    async def _enqueue(self) -> None:
-        """In pages that give way to writers, who never wait longer for one than its rows take."""
-        here, after, failures = self._here, None, 0
-        while True:
-            try:
-                after, count = await here.postgres.transaction(
-                    lambda c, start=after: outbox.enqueue_page(
-                        c, "shadow_outbox", start, PAGE_ROWS, here.numbers.switch_lock_ms
-                    )  # type: ignore[misc]
-                )
-            except StoreUnavailable:
-                failures += 1
-                if failures > here.numbers.switch_attempts_max:
-                    raise
-                continue
-            if count == 0:
-                return
-
-    async def _work(self, task: TaskID) -> bool:
-        """Work off until little is left; False when the collection was lost meanwhile."""
-        here, total, told = self._here, 0, None
-        while True:
-            progressed = await self._step()
-            pending = (await self._backlog()).pending
-            total = max(total, pending + self._relay.state.applied)
-            self._progress.update(task, total=total, completed=total - pending)
-            if pending == 0 or (not self._more() and pending <= here.numbers.caught_up_rows and not await self._held()):
-                return True
-            if not progressed:
-                if not await self._there():
-                    return False
-                if (error := self._relay.state.last_error) not in (None, told):
-                    here.say(f"waiting: {error}")
-                    told = error
-                await asyncio.sleep(WORK_POLL_S)
-
-    def _more(self) -> bool:
-        """Did the last batch leave some that were due already?"""
-        return self._relay.state.claimed == self._here.tunables.relay.batch_rows_max
-
-    async def _held(self) -> int:
-        """Rows that failed and wait for another attempt, or that a run which died still has a lease on."""
-        return await self._here.postgres.read(lambda c: outbox.held(c, "shadow_outbox"))
-
-    async def _step(self) -> bool:
-        """One batch; False when nothing could be done."""
-        self._relay.state.ready = True
-        try:
-            await self._relay.step()
-        except StoreUnavailable:
-            return False
-        return self._relay.state.claimed > 0
-
-    async def _there(self) -> bool:
-        try:
-            return await self._index.exists()
-        except StoreUnavailable:
-            return True  # not reachable is not lost
-
-    async def _backlog(self) -> outbox.Backlog:
-        return await self._here.postgres.read(lambda c: outbox.backlog(c, queue="shadow_outbox"))
-
-    async def switch(self) -> None:
-        """The services load the model, the roles are exchanged, the alias follows; until all of them serve with it."""
-        here, name = self._here, self._index.collection
-        await _set_role(here, name, "ready")
-        here.say("waiting for the services to load the model")
-        await self._until(lambda p: name in (p.prepared, p.serves), refuse=True)
-        for attempt in range(here.numbers.switch_attempts_max):
-            try:
-                await here.postgres.transaction(
-                    lambda c: embedding_collections.switch(c, name, here.numbers.switch_lock_ms)
-                )
-                break
-            except StoreUnavailable:
-                if attempt + 1 == here.numbers.switch_attempts_max:
-                    raise
-                await self._step()
-        await self._index.serve()
-        await self._until(lambda p: p.serves == name, refuse=False)
-        here.say(
-            f"{self._index.fingerprint.model} serves now. The old collection is kept: hindsight reembed --rollback goes back, "
-            "--drop-old removes it. Set the new model in the environment of the services at the next occasion."
-        )
-
-    async def _until(self, good: Callable[[ServingProcess], bool], *, refuse: bool) -> None:
-        """Until all running services are so; the second collection is kept fresh meanwhile."""
-        here, numbers = self._here, self._here.numbers
-        heard, deadline = monotonic() + 2 * numbers.poll_s, monotonic() + numbers.load_wait_s
-        while monotonic() < deadline:
-            await self._step()
-            found = await _processes(here)
-            failed = [p for p in found if p.error is not None and not good(p)]
-            if failed and refuse:
-                raise SetupRefused(
-                    f"{failed[0].host} can't load the model: {failed[0].error}. Nothing was switched; put that right and run "
-                    "the same command again, or give up: hindsight reembed --abandon"
-                )
-            if monotonic() > heard and all(map(good, found)):
-                return
-            await asyncio.sleep(WORK_POLL_S)
-        waiting = ", ".join(p.host for p in await _processes(here) if not good(p))
-        raise SetupRefused(
-            f"{waiting} did not change over within {numbers.load_wait_s:.0f} s"
-            + (": nothing was switched" if refuse else "")
-        )
-
-
-async def _no_copies(_tenant: str, _user_id: str, _memory_id: str) -> None:
-    """Working memory is the business of the services' relay, which gets the same row."""
 
 
 def bar() -> Progress:

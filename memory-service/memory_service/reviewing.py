@@ -4,19 +4,22 @@ Asks Postgres alone, so it needs no running service.
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, datetime, timedelta
+from uuid import UUID
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from memory_service.api.body import text_problem
-from memory_service.domain import utc_now
+from memory_service.domain import Json, utc_now
 from memory_service.errors import SetupRefused
 from memory_service.settings import Section, Settings, load_tunables
+from memory_service.shapes import to_json
 from memory_service.stores.postgres import retrieval_review, schema
 from memory_service.stores.postgres.pool import Postgres
 from memory_service.stores.postgres.retrieval_review import (
@@ -27,6 +30,7 @@ from memory_service.stores.postgres.retrieval_review import (
     Unretrieved,
     Unused,
 )
+from memory_service.timestamps import time_text
 
 WIDTH_MIN = 100  # of output that goes to no terminal
 ID_CHARS = 36
@@ -63,8 +67,12 @@ class RetrievalReview:
     lanes: Sequence[DegradedLane]
 
 
-def review(settings: Settings, console: Console, *, tenant: str, user_id: str | None, days: int | None) -> None:
-    """Print the tables.  Raises SetupRefused for a number of days that can't be looked back, StoreUnavailable."""
+# Prints a review.
+Shown = Callable[[RetrievalReview, ReviewNumbers], None]
+
+
+def review(settings: Settings, shown: Shown, *, tenant: str, user_id: str | None, days: int | None) -> None:
+    """Print what was found.  Raises SetupRefused for a number of days that can't be looked back, StoreUnavailable."""
     for option, text in (("--tenant", tenant), ("--user", user_id)):
         if text is not None and text_problem(text):
             raise SetupRefused(f"{option} {text_problem(text)}")
@@ -74,7 +82,7 @@ def review(settings: Settings, console: Console, *, tenant: str, user_id: str | 
         raise SetupRefused(f"--days must be 1 to {numbers.days_max}")
     now = utc_now()
     span = Span(tenant, user_id, now - timedelta(days=chosen), now)
-    show(asyncio.run(_opened(settings, span, numbers)), numbers, console)
+    shown(asyncio.run(_opened(settings, span, numbers)), numbers)
 
 
 async def reviewed(postgres: Postgres, span: Span, numbers: ReviewNumbers) -> RetrievalReview:
@@ -104,6 +112,44 @@ async def _opened(settings: Settings, span: Span, numbers: ReviewNumbers) -> Ret
         return await reviewed(postgres, span, numbers)
     finally:
         await postgres.close()
+
+
+def print_json(found: RetrievalReview, _numbers: ReviewNumbers) -> None:
+    """One object on a line of its own, for programs: the same lists, times in UTC."""
+    typer.echo(to_json(review_json(found)))
+
+
+def review_json(found: RetrievalReview) -> Json:
+    """`{tenant, user_id, since, until, weeks, sources, empty, never_retrieved, never_retrieved_count, never_used, degraded}`."""
+    span = found.span
+    return {
+        "tenant": span.tenant,
+        "user_id": span.user_id,
+        "since": time_text(span.since),
+        "until": time_text(span.until),
+        "weeks": [_row(one) for one in found.weeks],
+        "sources": [_row(one) for one in found.sources],
+        "empty": [_row(one) for one in found.empty],
+        "never_retrieved": [_row(one) for one in found.unretrieved],
+        "never_retrieved_count": found.unretrieved_count,
+        "never_used": [_row(one) for one in found.unused],
+        "degraded": [_row(one) for one in found.lanes],
+    }
+
+
+def _row(one: Rate | EmptyQuery | Unretrieved | Unused | DegradedLane) -> Json:
+    """A row's fields by their names; days as YYYY-MM-DD, ids as text."""
+    return {name: _plain_value(value) for name, value in asdict(one).items()}
+
+
+def _plain_value(value: object) -> object:
+    if isinstance(value, datetime):
+        return time_text(value)
+    return str(value) if isinstance(value, date | UUID) else value
+
+
+def print_tables(found: RetrievalReview, numbers: ReviewNumbers) -> None:
+    show(found, numbers, console_for())
 
 
 def show(found: RetrievalReview, numbers: ReviewNumbers, console: Console) -> None:

@@ -100,7 +100,7 @@ class Victim:
             ("PATCH", "/v1/experiences/{experience_id}"): {"json": {"action": "changed by a stranger"}}, ("POST", "/v1/experiences/{experience_id}/feedback"): {"json": {"outcome": "failure"}},
             ("GET", "/v1/experiences/{experience_id}/history"): {}, ("GET", "/v1/experiences/{experience_id}/test-case"): {},
             **{("POST", f"/v1/memories/{{memory_id}}/{move}"): {} for move in ("archive", "restore", "pin", "unpin")}, ("POST", "/v1/memories/{memory_id}/rollback"): {"json": {"version": 1}},
-            ("POST", "/v1/memories/{memory_id}/feedback"): {"json": {"outcome": "failure", "note": "by a stranger"}}, ("GET", "/v1/memories/{memory_id}/history"): {}, ("GET", "/v1/memories/{memory_id}/related"): {},
+            ("POST", "/v1/memories/{memory_id}/feedback"): {"json": {"outcome": "failure", "note": "by a stranger"}}, ("GET", "/v1/memories/{memory_id}/feedback"): {}, ("GET", "/v1/memories/{memory_id}/history"): {}, ("GET", "/v1/memories/{memory_id}/related"): {},
             **{(verb, "/v1/relations"): {"json": {"source_id": self.memory_id, "target_id": self.friend_id, "relation_type": "told_by", "weight": 0.5}} for verb in ("POST", "DELETE")},
             ("GET", "/v1/conflicts"): {"params": own}, ("POST", "/v1/conflicts/{conflict_id}/resolve"): {"json": {"keep": "both"}},
             ("POST", "/v1/tasks"): {"json": {**own, "goal": "by a stranger"}}, ("POST", "/v1/tasks/{task_id}/advice"): {"json": {**own, "tool": "kraken", "state": {"sea": SECRET}}},
@@ -135,9 +135,11 @@ async def new_victim(world: World, client: httpx.AsyncClient) -> Victim:
     assert lesson.status_code == 201
     said = [{"user_id": user, "content": f"My dog is called {name}.", "kind": "semantic"} for name in (SECRET, "Rex")]
     conflict = [(await client.post("/v1/memories", json=one)).json() for one in said][1]["conflict_id"]
-    friend = await write(client, new_user("friend"), f"{SECRET}, said a friend")
+    friend = await write(client, user, f"{SECRET}, said a friend")
     tie = {"source_id": memory["id"], "target_id": friend["id"], "relation_type": "told_by"}
     assert (await client.post("/v1/relations", json=tie)).status_code == 201
+    said_of_it = {"outcome": "irrelevant", "note": f"{SECRET} was not asked for"}
+    assert (await client.post(f"/v1/memories/{memory['id']}/feedback", json=said_of_it)).status_code == 200
     waiting = {"user_id": user, "session_id": SESSION, "messages": [{"role": "user", "content": f"{SECRET}?"}]}
     assert (await client.post("/v1/turns", json=waiting)).json()["buffered"] == 1
     asked = await client.post("/v1/memories/search", json={"user_id": user, "query": SECRET})
@@ -194,7 +196,7 @@ async def test_another_tenants_ids_are_unknown_on_every_route(keyed: World, role
                 assert answer.status_code == (403 if role == "reader" and method != "GET" else 404)
         assert len(walked) >= 29
         assert await state_of(keyed, victim, owner) == before
-        assert (len(before[0]), len(before[1])) == (3, 1)
+        assert (len(before[0]), len(before[1])) == (4, 1)
 
 
 @pytest.mark.parametrize("role", ["reader", "writer", "admin"])
@@ -243,8 +245,6 @@ async def test_a_bound_key_need_not_name_its_user_on_any_route(keyed: World) -> 
                 answer = await bound.request(**request)
             if path in ("/v1/maintenance/{job}", "/v1/maintenance", "/v1/import"):
                 problem_of(answer, 403)  # for admins only, or about the whole tenant
-            elif path in BY_ID_IN_BODY:
-                problem_of(answer, 404)  # the tie leads to another user's memory
             else:
                 assert answer.status_code < 300, (method, path, answer.text)
     assert len(walked) >= 29

@@ -454,3 +454,108 @@ async def test_a_summary_that_is_moved_takes_its_sources_along(
         assert (await client.delete(f"/v1/memories/{ids[0]}")).status_code == 204
         after = await summary_of(other, ids[1])
         assert after["summary"].startswith("weather_api called 9 times")
+
+
+# Changing a source.
+
+
+async def test_a_corrected_source_is_told_anew_and_its_old_text_lives_on_in_no_summary(
+    world: World, clock: Clock, user: str
+) -> None:
+    secret = f"flamingo{uuid4().hex[:8]}"
+    (told,) = await write_weather(
+        world, clock, user, ("Oslo",), content=f"Called the weather API for {secret} on 01 March", tags=[secret]
+    )
+    ids = await write_weather(world, clock, user, CITIES[:5])
+    await grown_cold(world, clock, user)
+    await job(world, "compress")
+    summary = await summary_of(world, ids[0])
+    assert secret in summary["content"]
+    assert secret in summary["tags"]
+    patch = {"content": "Called the weather API for Oslo", "summary": "Called it for Oslo", "tags": ["asked"]}
+    answer = await world.client.patch(f"/v1/memories/{told}", json=patch)
+    assert (answer.status_code, answer.json()["state"]) == (200, "compressed")
+    problem_of(await world.client.get(f"/v1/memories/{summary['id']}"), 404)
+    after = await summary_of(world, told)
+    assert after["summary"].startswith("weather_api called 6 times")
+    assert "asked" in after["tags"]
+    assert await sources_of(world, after["id"]) == {*ids, told}
+    # the source's own history tells what was changed; nothing else may
+    assert set(await everywhere(world, secret)) == {"memory_version"}
+    assert await world.sql(
+        "SELECT count(*) FROM memory_version WHERE memory_id <> %s AND snapshot::text LIKE %s", told, f"%{secret}%"
+    ) == [(0,)]
+    await indexed(world.client, user)
+    assert await found(world.client, user, secret, mode="keyword", include_cold=True) == []
+    assert await world.runtime.index.vectors_of([UUID(summary["id"])]) == []
+
+    before = await read(world, told)
+    answer = await world.client.post(f"/v1/memories/{told}/rollback", json={"version": before["version"] - 1})
+    assert answer.status_code == 200, answer.text
+    assert secret in json.dumps(await summary_of(world, told))  # who brings it back has it back, in both
+    problem_of(await world.client.get(f"/v1/memories/{after['id']}"), 404)
+    assert (await world.client.delete(f"/v1/memories/{told}")).status_code == 204
+    assert set(await everywhere(world, secret)) <= {"retrieval_log"}  # it was searched for above
+    assert (await summary_of(world, ids[0]))["summary"].startswith("weather_api called 5 times")
+
+
+async def test_a_change_that_the_summary_does_not_tell_leaves_it_as_it_is(
+    world: World, clock: Clock, user: str
+) -> None:
+    ids, summary = await compressed(world, clock, user)
+    assert (await world.client.patch(f"/v1/memories/{ids[0]}", json={"metadata": {"k": 1}})).status_code == 200
+    assert (await world.client.patch(f"/v1/memories/{ids[1]}", json={"related_ids": [ids[2]]})).status_code == 200
+    assert (await summary_of(world, ids[0]))["id"] == summary["id"]
+
+
+async def test_a_source_that_is_given_an_end_leaves_the_summary_which_has_none(
+    world: World, clock: Clock, user: str
+) -> None:
+    ids, summary = await compressed(world, clock, user)
+    end = (clock.now + timedelta(days=1)).isoformat()
+    answer = await world.client.patch(f"/v1/memories/{ids[3]}", json={"expires_at": end})
+    assert (answer.status_code, answer.json()["state"], answer.json()["superseded_by"]) == (200, "cold", None)
+    problem_of(await world.client.get(f"/v1/memories/{summary['id']}"), 404)
+    after = await summary_of(world, ids[0])
+    assert after["summary"].startswith("weather_api called 9 times")
+    assert "Oslo" not in json.dumps(after)
+    assert await sources_of(world, after["id"]) == set(ids) - {ids[3]}
+
+
+async def test_sources_changed_erased_and_restored_at_once_leave_a_summary_of_what_is_left(
+    world: World, clock: Clock, user: str
+) -> None:
+    ids, _ = await compressed(world, clock, user)
+    client = world.client
+    calls = [
+        *(client.patch(f"/v1/memories/{i}", json={"content": f"Asked for the weather {n}"}) for n, i in enumerate(ids[:4])),
+        *(client.delete(f"/v1/memories/{i}") for i in ids[4:6]),
+        *(client.post(f"/v1/memories/{i}/restore") for i in ids[6:8]),
+    ]  # fmt: skip
+    answers = await asyncio.gather(*calls, job(world, "compress"))
+    assert [a.status_code for a in answers[:-1]] == [200] * 4 + [204] * 2 + [200] * 2  # type: ignore[union-attr]
+    after = await summary_of(world, ids[0])
+    assert await sources_of(world, after["id"]) == {*ids[:4], *ids[8:]}
+    assert after["metadata"]["compressed"]["memories"] == 6
+
+
+async def test_a_source_that_an_import_replaces_is_told_anew_too(
+    world: World, clock: Clock, backends: Backends, user: str
+) -> None:
+    secret = f"flamingo{uuid4().hex[:8]}"
+    told, *_ = await write_weather(world, clock, user, (secret, *CITIES[:4]), tool_calls=[weather_call("Oslo")])
+    await grown_cold(world, clock, user)
+    await job(world, "compress")
+    old = await summary_of(world, told)
+    assert secret in old["content"]
+    ndjson = {"content-type": "application/x-ndjson"}
+    async with serving(backends.new_settings(), clock=clock) as other:
+        first = (await world.client.get("/v1/export", params={"user_id": user})).text
+        assert (await other.client.post("/v1/import", content=first, headers=ndjson)).json()["refused"] == []
+        patch = {"content": "Called the weather API", "summary": "Called it"}
+        assert (await world.client.patch(f"/v1/memories/{told}", json=patch)).status_code == 200
+        second = (await world.client.get("/v1/export", params={"user_id": user})).text
+        assert (await other.client.post("/v1/import", content=second, headers=ndjson)).json()["refused"] == []
+        problem_of(await other.client.get(f"/v1/memories/{old['id']}"), 404)
+        assert set(await everywhere(other, secret)) <= {"memory_version"}
+        assert (await read(other, told))["content"] == "Called the weather API"

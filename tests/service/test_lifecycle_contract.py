@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
+import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +28,8 @@ from service_running import (
     write,
 )
 from test_fuzz import send, values, words
+
+from memory_service.stores.postgres.changes import UNLINK_EXPERIENCES, UNLINK_MEMORIES
 
 MOVES = ("archive", "restore", "pin", "unpin")
 
@@ -446,21 +449,21 @@ async def test_what_a_finished_task_confirms_is_warmer_once_per_task(world: Worl
         await write(world.client, new_user(), "not mine"),
     )
     ids = [UUID(m["id"]) for m in (one, other, shared, foreign)]
-    lifecycle = world.runtime.lifecycle
-    told = await asyncio.gather(*(lifecycle.mark_used("default", user, ids, task_id="t1") for _ in range(8)))
+    judging = world.runtime.judging
+    told = await asyncio.gather(*(judging.mark_used("default", user, ids, task_id="t1") for _ in range(8)))
     assert sorted(i for counted in told for i in counted) == sorted(ids[:3])
     assert [round((await read(world.client, str(i)))["heat"], 3) for i in ids] == [1.1, 1.1, 1.1, 1.0]
-    assert await lifecycle.mark_used("default", user, ids[:1], task_id="t2") == ids[:1]
-    assert await lifecycle.mark_used("elsewhere", user, ids, task_id="t1") == []
-    assert await lifecycle.mark_used("default", user, [], task_id="t3") == []
+    assert await judging.mark_used("default", user, ids[:1], task_id="t2") == ids[:1]
+    assert await judging.mark_used("elsewhere", user, ids, task_id="t1") == []
+    assert await judging.mark_used("default", user, [], task_id="t3") == []
     assert (await read(world.client, one["id"]))["version"] == 1
 
 
 async def test_uses_and_feedback_at_once_add_up(world: World, user: str) -> None:
     memory = await write(world.client, user, "busy")
-    one, lifecycle = UUID(memory["id"]), world.runtime.lifecycle
+    one, judging = UUID(memory["id"]), world.runtime.judging
     await asyncio.gather(
-        *(lifecycle.mark_used("default", user, [one], task_id=f"t{n}") for n in range(8)),
+        *(judging.mark_used("default", user, [one], task_id=f"t{n}") for n in range(8)),
         *(feedback(world.client, memory["id"], "success") for _ in range(8)),
         *(world.client.patch(f"/v1/memories/{memory['id']}", json={"tags": [str(n)]}) for n in range(4)),
     )
@@ -471,8 +474,8 @@ async def test_uses_are_noted_in_the_retrieval_that_brought_them(world: World, u
     memory, stray = await write(world.client, user, "the noted ibex"), await write(world.client, user, "something else")
     asked = await search(world.client, user, "ibex", mode="keyword")
     retrieval, ids = UUID(asked["retrieval_id"]), [UUID(memory["id"]), UUID(stray["id"])]
-    await world.runtime.lifecycle.mark_used("default", user, ids, retrieval_id=retrieval)
-    await world.runtime.lifecycle.mark_used("default", user, ids, retrieval_id=retrieval)
+    await world.runtime.judging.mark_used("default", user, ids, retrieval_id=retrieval)
+    await world.runtime.judging.mark_used("default", user, ids, retrieval_id=retrieval)
     assert await world.sql("SELECT used_ids FROM retrieval_log WHERE id = %s", retrieval) == [([UUID(memory["id"])],)]
     assert (await read(world.client, memory["id"]))["heat"] == pytest.approx(1.1, abs=1e-3)
 
@@ -507,6 +510,86 @@ async def test_no_body_breaks_the_life_of_a_memory(client: httpx.AsyncClient, us
     await send(client, "DELETE", "/v1/relations", {**tie, **body})
 
 
+# What was said of it can be read.
+
+
+async def given(client: httpx.AsyncClient, memory_id: str, **params: Any) -> dict[str, Any]:
+    answer = await client.get(f"/v1/memories/{memory_id}/feedback", params=params)
+    assert answer.status_code == 200, answer.text
+    return answer.json()  # type: ignore[no-any-return]
+
+
+async def test_feedback_is_read_back_newest_first_with_who_when_and_why(keyed: World) -> None:
+    user, tenant = new_user("ana"), "heard"
+    key = await keyed.new_key("writer", tenant=tenant)
+    async with keyed.with_key(key) as client:
+        memory = await write(client, user, "the ibex path is open")
+        asked = await search(client, user, "ibex", mode="keyword")
+        for said in (
+            {"outcome": "success", "retrieval_id": asked["retrieval_id"]},
+            {"outcome": "outdated", "note": "封路了 since May"},
+        ):
+            await client.post(f"/v1/memories/{memory['id']}/feedback", json=said)
+        own_key = (await client.get("/v1/keys/self")).json()
+        page = await given(client, memory["id"])
+    assert (page["total"], page["next_cursor"]) == (2, None)
+    newest, oldest = page["items"]
+    assert (newest["outcome"], newest["note"], newest["user_id"]) == ("outdated", "封路了 since May", user)
+    assert newest["actor"] == f"key:{own_key['id']}" if "id" in own_key else newest["actor"].startswith("key:")
+    assert newest["at"] >= oldest["at"]
+    assert newest["at"].endswith("Z")
+    assert (oldest["note"], oldest["retrieval_id"], oldest["used_in"]) == (None, asked["retrieval_id"], None)
+
+
+async def test_feedback_pages_over_everything_once_and_tells_confirmed_uses(world: World, user: str) -> None:
+    client, memory = world.client, await write(world.client, user, "much spoken of")
+    for n in range(4):
+        await client.post(f"/v1/memories/{memory['id']}/feedback", json={"outcome": "irrelevant", "note": f"note {n}"})
+    await world.runtime.judging.mark_used("default", user, [UUID(memory["id"])], task_id="run-7")
+    seen: list[dict[str, Any]] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = await given(client, memory["id"], limit=2, **cursor)
+        seen += page["items"]
+        assert page["total"] == 5
+        if page["next_cursor"] is None:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert [one["note"] for one in seen] == [None, "note 3", "note 2", "note 1", "note 0"]
+    assert (seen[0]["actor"], seen[0]["used_in"]) == ("task", "task:run-7")
+    other = await write(client, user, "another")
+    address = f"/v1/memories/{other['id']}/feedback"
+    problem_of(await client.get(address, params={"cursor": cursor["cursor"]}), 422, "cursor")
+    problem_of(await client.get(f"/v1/memories/{uuid4()}/feedback"), 404)
+    problem_of(await client.get("/v1/memories/x/feedback"), 404)
+
+
+async def test_of_a_shared_memory_a_bound_key_reads_no_other_users_feedback(keyed: World) -> None:
+    mine, theirs = new_user("mine"), new_user("theirs")
+    async with (
+        keyed.with_key(await keyed.new_key("admin", tenant="pools")) as admin,
+        keyed.with_key(await keyed.new_key("reader", tenant="pools", user_id=mine)) as bound,
+    ):
+        shared = await write(admin, "*shared", new_user("pool"))
+        await admin.post(f"/v1/memories/{shared['id']}/feedback", json={"outcome": "success", "note": "for all"})
+        for who in (mine, theirs):
+            await keyed.runtime.judging.mark_used("pools", who, [UUID(shared["id"])], task_id=f"of-{who}")
+        assert (await given(admin, shared["id"]))["total"] == 3
+        page = await given(bound, shared["id"])
+        assert (page["total"], {one["used_in"] for one in page["items"]}) == (2, {None, f"task:of-{mine}"})
+        assert theirs not in str(page)
+
+
+async def test_erased_feedback_is_not_read_again(client: httpx.AsyncClient, user: str) -> None:
+    memory = await write(client, user, "soon gone")
+    await client.post(f"/v1/memories/{memory['id']}/feedback", json={"outcome": "failure", "note": "wrong door"})
+    assert (await given(client, memory["id"]))["total"] == 1
+    await client.delete(f"/v1/memories/{memory['id']}")
+    gone = await client.get(f"/v1/memories/{memory['id']}/feedback")
+    assert "wrong door" not in gone.text
+    problem_of(gone, 404)
+
+
 # Erasure and failing stores.
 
 
@@ -524,7 +607,7 @@ async def test_erasing_a_memory_takes_its_feedback_and_versions_along(world: Wor
 
 async def test_erasing_a_user_takes_along_what_it_said_about_the_common_pool(world: World, user: str) -> None:
     shared = await write(world.client, "*shared", new_user("pool"))
-    await world.runtime.lifecycle.mark_used("default", user, [UUID(shared["id"])], task_id="t")
+    await world.runtime.judging.mark_used("default", user, [UUID(shared["id"])], task_id="t")
     assert await world.sql("SELECT 1 FROM memory_feedback WHERE user_id = %s", user)
     await world.client.delete(f"/v1/users/{user}")
     assert await world.sql("SELECT 1 FROM memory_feedback WHERE user_id = %s", user) == []
@@ -575,3 +658,18 @@ async def test_with_postgres_down_the_life_of_memories_is_503(backends: Backends
             assert problem_of(answer, 503)["code"] == "store_unavailable"
         await postgres.heal()
         assert (await read(world.client, memory["id"]))["version"] == 1
+
+
+@pytest.mark.parametrize("statement", [UNLINK_MEMORIES, UNLINK_EXPERIENCES])
+async def test_erasing_looks_only_at_rows_that_name_the_erased(world: World, statement: str) -> None:
+    """Once reading the table is forbidden the planner takes the index, unless it can't prove the index's predicate."""
+    asked = statement.replace("m.tenant = %(t)s AND", "").replace(
+        "tenant = %(t)s AND", ""
+    )  # no way around by the tenant
+    with psycopg.connect(world.settings.database_url) as connection:
+        connection.execute("SET enable_seqscan = off")
+        plan = connection.execute(f"EXPLAIN {asked}", {"ids": [uuid4()]}).fetchall()
+    text = "\n".join(row[0] for row in plan)
+    assert "Bitmap Index Scan" in text
+    assert "Seq Scan" not in text
+    assert "Index Cond: (source_memory_ids && " in text

@@ -15,7 +15,7 @@ from service_running import World, problem_of, search, write
 
 from memory_service.logs import JsonLines
 
-# The rows of API.md that exist so far, and /v1/keys/self, by which the gateway learns whose key it holds.
+# The rows of API.md that exist so far, /v1/keys/self, by which the gateway learns whose key it holds, and the feedback that was given.
 ROUTES = {
     ("POST", "/v1/memories"), ("GET", "/v1/memories"), ("POST", "/v1/memories/batch"), ("POST", "/v1/memories/search"),
     ("GET", "/v1/memories/{memory_id}"), ("PATCH", "/v1/memories/{memory_id}"), ("DELETE", "/v1/memories/{memory_id}"), ("DELETE", "/v1/users/{user_id}"),
@@ -26,7 +26,7 @@ ROUTES = {
     ("POST", "/v1/working-memory/{task_id}/steps"), ("GET", "/v1/working-memory/{task_id}/context"),
     ("GET", "/v1/memories/{memory_id}/history"), ("POST", "/v1/memories/{memory_id}/rollback"), ("POST", "/v1/memories/{memory_id}/archive"),
     ("POST", "/v1/memories/{memory_id}/restore"), ("POST", "/v1/memories/{memory_id}/pin"), ("POST", "/v1/memories/{memory_id}/unpin"),
-    ("POST", "/v1/memories/{memory_id}/feedback"), ("GET", "/v1/memories/{memory_id}/related"), ("POST", "/v1/relations"), ("DELETE", "/v1/relations"),
+    ("POST", "/v1/memories/{memory_id}/feedback"), ("GET", "/v1/memories/{memory_id}/feedback"), ("GET", "/v1/memories/{memory_id}/related"), ("POST", "/v1/relations"), ("DELETE", "/v1/relations"),
     ("POST", "/v1/context"), ("POST", "/v1/turns"), ("POST", "/v1/tasks"), ("POST", "/v1/tasks/{task_id}/advice"), ("POST", "/v1/tasks/{task_id}/finish"),
     ("GET", "/v1/conflicts"), ("POST", "/v1/conflicts/{conflict_id}/resolve"), ("GET", "/v1/retrievals"),
     ("GET", "/v1/export"), ("POST", "/v1/import"),

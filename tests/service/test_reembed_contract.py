@@ -308,6 +308,68 @@ async def test_a_run_that_is_killed_anywhere_is_taken_up_by_the_next_one(
         assert (await hindsight(quick, "reembed", "--drop-old")).code == 0
 
 
+async def told(world: World) -> dict[str, Any]:
+    """What /ready, /v1/stats and /metrics say of the change; the three agree."""
+    world.runtime.operations._reembed._kept.clear()  # not as it was counted ten seconds ago
+    ready = (await world.client.get("/ready")).json()["reembed"]
+    world.runtime.operations._reembed._kept.clear()
+    assert (await world.client.get("/v1/stats")).json()["reembed"] == ready
+    text = (await world.client.get("/metrics")).text
+    for state in ("building", "switching", "finished"):
+        assert f'hindsight_reembed_state{{state="{state}"}} {float(ready["state"] == state)}' in text
+    for what in ("done", "total"):
+        assert f'hindsight_reembed_rows{{what="{what}"}} {float(ready[what])}' in text
+    return ready  # type: ignore[no-any-return]
+
+
+async def test_it_is_told_how_far_the_change_is_and_whether_one_can_go_back(quick: Settings, user: str) -> None:
+    async with serving(quick) as world:
+        assert (await world.client.get("/ready")).json()["reembed"] is None
+        assert (await world.client.get("/v1/stats")).json()["reembed"] is None
+        assert "reembed" not in (await world.client.get("/v1/stats", params={"user_id": user})).json()
+        await write_many(world.client, user, [f"counted {n}" for n in range(60)], wait=True)
+        assert (await to(quick, 128, die=(f"{INDEX}.upsert", "after", 2))).code == -9
+        half = await told(world)
+        assert (half["state"], half["running"], half["total"], half["failed"]) == ("building", False, 60, 0)
+        assert 0 < half["done"] < 60
+        assert (half["from"]["dimensions"], half["to"]["dimensions"]) == (384, 128)
+        assert half["rollback"] == {"possible": False, "behind": 0}
+        assert (await to(quick, 128, die=(f"{COLLECTIONS}:switch", "before", 1))).code == -9
+        waiting = await told(world)
+        assert (waiting["state"], waiting["done"], waiting["total"]) == ("switching", 60, 60)
+        assert (await to(quick, 128)).code == 0
+        await write(world.client, user, "written after the switch", wait=True)
+        done = await told(world)
+        assert (done["state"], done["done"], done["total"]) == ("finished", 61, 61)
+        assert done["rollback"] == {"possible": True, "behind": 1}
+        assert (await hindsight(quick, "reembed", "--drop-old")).code == 0
+        dropped = await told(world)
+        assert (dropped["state"], dropped["from"], dropped["to"]) == ("finished", done["from"], done["to"])
+        assert dropped["rollback"] == {"possible": False, "behind": 0}
+
+
+async def test_a_run_at_work_is_told_and_ready_does_not_wait_for_a_count(
+    quick: Settings, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(quick) as world:
+        async with world.runtime.postgres.alone() as slow, slow.transaction():
+            await slow.execute("SELECT pg_current_xact_id()")
+            running = asyncio.create_task(to(quick, 128))
+            await until(lambda: _building(world), COMMAND_S)
+            assert (await told(world))["running"] is True
+        assert (await running).code == 0
+
+        async def hangs(*_: Any) -> int:
+            await asyncio.sleep(60)
+            return 0
+
+        monkeypatch.setattr("memory_service.jobs.reembed_state.vectors_wanted", hangs)
+        world.runtime.operations._reembed._kept.clear()
+        answer = await world.client.get("/ready", timeout=10)
+        assert (answer.status_code, answer.json()["reembed"]) == (200, None)
+        assert (await world.client.get("/metrics", timeout=10)).status_code == 200
+
+
 async def test_a_wrong_model_changes_nothing(quick: Settings, user: str) -> None:
     async with serving(quick) as world:
         await write(world.client, user, "stays as it is", wait=True)

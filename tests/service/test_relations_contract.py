@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
 import pytest
-from service_running import World, new_user, problem_of, write
+from service_running import Backends, World, new_user, numbers, problem_of, serving, write
 
 
 def tie(source: dict[str, Any], target: dict[str, Any], kind: str = "caused_by", **fields: Any) -> dict[str, Any]:
@@ -123,8 +125,11 @@ async def test_a_bound_key_sees_of_the_graph_only_what_it_may_read(keyed: World)
     ):
         own, foreign = await write(admin, mine, "mine"), await write(admin, new_user(), "a stranger's secret")
         shared = await write(admin, "*shared", new_user("pool"))
-        for other in (foreign, shared):
-            await admin.post("/v1/relations", json=tie(own, other))
+        assert (await admin.post("/v1/relations", json=tie(own, shared))).status_code == 201
+        await keyed.sql(  # as an older version let an admin do
+            "INSERT INTO memory_relations (source_id, target_id, relation_type, tenant) VALUES (%s, %s, 'caused_by', 'views')",
+            UUID(own["id"]), UUID(foreign["id"]),
+        )  # fmt: skip
         assert len(await related(admin, own)) == 2
         assert await related(bound, own) == [(shared["id"], "caused_by", "out", 1.0)]
         answer = await bound.get(f"/v1/memories/{own['id']}/related")
@@ -241,3 +246,103 @@ async def test_two_patches_that_name_each_other_both_succeed(client: httpx.Async
         assert [a.status_code for a in answers] == [200, 200]
         await asyncio.gather(*(client.patch(f"/v1/memories/{m['id']}", json={"related_ids": []}) for m in (one, other)))
     assert await related(client, one) == []
+
+
+async def test_memories_of_two_users_are_not_tied_whoever_asks(client: httpx.AsyncClient, user: str) -> None:
+    mine, theirs = await write(client, user, "mine"), await write(client, new_user("other"), "theirs")
+    shared = await write(client, "*shared", new_user("pool"))
+    problem_of(await client.post("/v1/relations", json=tie(mine, theirs)), 422, "target_id")
+    for one, other in ((mine, shared), (shared, theirs)):
+        assert (await client.post("/v1/relations", json=tie(one, other))).status_code == 201
+    assert {i for i, *_ in await related(client, mine)} == {shared["id"]}
+
+
+async def test_related_ids_name_no_memory_of_another_user_whoever_asks(client: httpx.AsyncClient, user: str) -> None:
+    mine, theirs = await write(client, user, "mine"), await write(client, new_user("other"), "theirs")
+    shared = await write(client, "*shared", new_user("pool"))
+    named = [mine["id"], shared["id"], theirs["id"]]
+    body = {"user_id": user, "content": "the report", "infer": False, "related_ids": named}
+    problem_of(await client.post("/v1/memories", json=body), 422, "related_ids.2")
+    problem_of(await client.patch(f"/v1/memories/{mine['id']}", json={"related_ids": named[1:]}), 422, "related_ids.1")
+    batch = {"memories": [body, {**body, "related_ids": named[:2]}]}
+    bad, good = (await client.post("/v1/memories/batch", json=batch)).json()["results"]
+    assert (bad["status"], bad["error"]["errors"][0]["field"]) == ("rejected", "related_ids.2")
+    assert {i for i, *_ in await related(client, good)} == {mine["id"], shared["id"]}
+    assert await related(client, theirs) == []
+
+
+async def test_a_moved_file_ties_no_memories_of_two_users(client: httpx.AsyncClient, user: str) -> None:
+    mine, theirs = await write(client, user, "mine"), await write(client, new_user("other"), "theirs")
+    file = (await client.get("/v1/export", params={"user_id": user})).text.splitlines()
+    edge = {
+        "type": "relation",
+        "user_id": user,
+        "source_id": mine["id"],
+        "target_id": theirs["id"],
+        "relation_type": "knows",
+        "created_at": mine["created_at"],
+    }
+    told = (await client.post("/v1/import", content="\n".join([*file[:-1], json.dumps(edge)]).encode())).json()
+    assert [one["code"] for one in told["refused"]] == ["unknown_id"]
+    assert await related(client, mine) == []
+
+
+@pytest.fixture
+async def small(backends: Backends) -> AsyncIterator[httpx.AsyncClient]:
+    """A service in which a memory has at most three relations."""
+    settings = backends.new_settings()
+    async with serving(settings, tunables=numbers(settings, limits={"relations_max": 3})) as world:
+        yield world.client
+
+
+async def test_a_memory_has_so_many_relations_and_no_more_also_at_once(small: httpx.AsyncClient, user: str) -> None:
+    hub, *spokes = [await write(small, user, f"memory {n}") for n in range(8)]
+    edges = [tie(hub, one) if n % 2 else tie(one, hub) for n, one in enumerate(spokes)]
+    answers = await asyncio.gather(*(small.post("/v1/relations", json=edge) for edge in edges))
+    assert sorted(a.status_code for a in answers) == [201] * 3 + [422] * 4
+    for edge, answer in zip(edges, answers, strict=True):
+        if answer.status_code == 422:
+            field = "source_id" if edge["source_id"] == hub["id"] else "target_id"
+            assert "3 relations" in problem_of(answer, 422, field)["errors"][0]["message"]
+    kept = next(edge for edge, answer in zip(edges, answers, strict=True) if answer.status_code == 201)
+    assert (await small.post("/v1/relations", json={**kept, "weight": 0.5})).status_code == 200  # it is there already
+    await untie(small, kept)
+    assert (await small.post("/v1/relations", json=tie(spokes[0], hub, "again"))).status_code == 201
+    assert len(await related(small, hub)) == 3
+
+
+async def test_related_ids_name_no_memory_that_has_too_many_relations(small: httpx.AsyncClient, user: str) -> None:
+    hub, other = await pair(small, user)
+    items = [
+        {"user_id": user, "content": f"report {n}", "infer": False, "related_ids": [other["id"], hub["id"]][n % 2 :]}
+        for n in range(8)
+    ]
+    results = (await small.post("/v1/memories/batch", json={"memories": items})).json()["results"]
+    assert [r["status"] for r in results] == ["created"] * 3 + ["rejected"] * 5
+    assert results[3]["error"]["errors"][0]["field"] == "related_ids.0"
+    assert results[4]["error"]["errors"][0]["field"] == "related_ids.1"
+    body = {"user_id": user, "content": "one more", "infer": False, "related_ids": [hub["id"]]}
+    problem_of(await small.post("/v1/memories", json=body), 422, "related_ids.0")
+    problem_of(
+        await small.patch(f"/v1/memories/{other['id']}", json={"related_ids": [hub["id"]]}), 422, "related_ids.0"
+    )
+    kept = (await small.get(f"/v1/memories/{results[1]['id']}")).json()["related_ids"]
+    again = await small.patch(f"/v1/memories/{results[1]['id']}", json={"related_ids": kept, "category": "fact"})
+    assert again.status_code == 200  # what it names already it may go on naming
+    assert len(await related(small, hub)) == 3
+
+
+async def test_a_moved_file_brings_no_more_relations_than_a_memory_can_have(
+    small: httpx.AsyncClient, user: str
+) -> None:
+    hub, *spokes = [await write(small, user, f"memory {n}") for n in range(6)]
+    for one in spokes[:3]:
+        await small.post("/v1/relations", json=tie(hub, one))
+    file = (await small.get("/v1/export", params={"user_id": user})).text.splitlines()[:-1]
+    edges = [
+        json.dumps({"type": "relation", "user_id": user, **tie(one, hub), "created_at": hub["created_at"]})
+        for one in spokes[3:]
+    ]
+    told = (await small.post("/v1/import", content="\n".join([*file, *edges]).encode())).json()
+    assert (told["imported"], [one["code"] for one in told["refused"]]) == (0, ["invalid", "invalid"])
+    assert len(await related(small, hub)) == 3

@@ -529,6 +529,31 @@ async def test_the_review_shows_what_was_asked_in_vain_what_never_came_and_what_
     assert row("experience ")[1:] == ["1", "0", "(0", "%)", "0", "(0", "%)"]
 
 
+async def test_the_review_as_json_holds_what_the_tables_show(world: World, user: str) -> None:
+    ids = await a_month(world, user)
+    told = await reviewed(world.settings, "--user", user, "--days", "30", "--json")
+    assert told.exit_code == 0, told.output
+    assert told.output.count("\n") == 1
+    found = json.loads(told.output)
+    assert (found["tenant"], found["user_id"]) == ("default", user)
+    assert all(found[name].endswith("Z") for name in ("since", "until"))
+    empty = {(one["query"].casefold(), one["times"]) for one in found["empty"]}
+    assert empty == {("the [red]moon[/red]\x1b[31m", 2), ('state: ["db.engine"]', 1)}
+    assert [one["id"] for one in found["never_retrieved"]] == [ids["unseen"]]
+    assert found["never_retrieved_count"] == 1
+    assert [(one["id"], one["times"], one["user_id"]) for one in found["never_used"]] == [(ids["unused"], 6, user)]
+    assert [(one["lane"], one["times"]) for one in found["degraded"]] == [("vector", 1)]
+    assert {"name": "search", "retrievals": 8, "with_hits": 6, "used": 1} in found["sources"]
+    assert sum(one["retrievals"] for one in found["weeks"]) == 9
+    assert all(len(one["name"]) == 10 for one in found["weeks"])
+
+
+async def test_a_refused_review_prints_no_json(world: World) -> None:
+    told = await reviewed(world.settings, "--days", "0", "--json")
+    assert told.exit_code != 0
+    assert "{" not in told.output
+
+
 async def test_the_hit_rate_is_told_by_weeks_that_begin_on_monday_in_utc(world: World, user: str) -> None:
     now = datetime.now(UTC)
     monday = (now - timedelta(days=now.weekday() + 7)).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -20,7 +20,7 @@ import logging
 import shutil
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from local_stack.home import write_private
 from local_stack.qdrant.errors import BadRequest, Conflict, NotFound
 from local_stack.qdrant.fields import Fields
 from local_stack.qdrant.schema import VectorNames, configuration, engine_config, vector_names
+from local_stack.qdrant.strict import refuse_unindexed
 
 Json = dict[str, Any]
 _FORMAT = 1
@@ -49,6 +50,10 @@ class Collection:
     operations: int = 0
     dirty: bool = False
     settled: bool = True
+    indexed: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.indexed = set(self.shard.info().payload_schema)
 
     def update(self, operation: edge.UpdateOperation) -> int:
         """Applies an update and returns its number."""
@@ -56,6 +61,10 @@ class Collection:
         self.shard.update(operation)
         self.operations += 1
         return self.operations
+
+    def allow(self, body: object, rule: str) -> None:
+        """400 when strict mode refuses the filters of a request."""
+        refuse_unindexed(self.config.get("strict_mode_config") or {}, self.indexed, body, rule)
 
     def flush(self) -> None:
         """Writes what is new to disk; when nothing is, uses the quiet moment to reclaim deleted points."""
@@ -139,11 +148,14 @@ class Collections:
         self._open[name] = Collection(name, folder, config, shard, vector_names(config))
         self._save()
 
-    def update_config(self, name: str, changes: Mapping[str, Json]) -> None:
-        """Merges new settings into the kept ones, key by key."""
+    def update_config(self, name: str, changes: Mapping[str, Json | None]) -> None:
+        """Merges new settings into the kept ones, key by key; None removes a section."""
         found = self.get(name)
         for section, values in changes.items():
-            found.config[section] = {**found.config.get(section, {}), **values}
+            if values is None:
+                found.config.pop(section, None)
+            else:
+                found.config[section] = {**found.config.get(section, {}), **values}
         self._save()
 
     def delete(self, name: str) -> bool:

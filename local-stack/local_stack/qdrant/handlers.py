@@ -19,7 +19,8 @@ from local_stack.qdrant.filters import filter_of
 from local_stack.qdrant.indexes import index_schema, type_name
 from local_stack.qdrant.points import id_out, record_out, scored_out, with_payload_of, with_vector_of
 from local_stack.qdrant.queries import query_request, result_limit, scroll_request
-from local_stack.qdrant.schema import config_out
+from local_stack.qdrant.schema import config_changes, config_out
+from local_stack.qdrant.strict import RETRIEVE, UPDATE
 
 Json = dict[str, Any]
 Handler = Callable[["Call"], Awaitable[Any]]
@@ -37,6 +38,18 @@ class Call:
     @property
     def collection(self) -> Collection:
         return self.collections.get(self.part["name"])
+
+    def reading(self) -> Collection:
+        """The collection, when strict mode lets this request search it; 400 otherwise."""
+        found = self.collection
+        found.allow(self._body, RETRIEVE)
+        return found
+
+    def writing(self) -> Collection:
+        """The same for an update by filter."""
+        found = self.collection
+        found.allow(self._body, UPDATE)
+        return found
 
     def fields(self, where: str = "body") -> Fields:
         """The body as an object; an absent body is an empty one."""
@@ -76,16 +89,7 @@ async def collection_info(call: Call) -> Json:
 
 
 async def update_collection(call: Call) -> bool:
-    body = call.fields()
-    changes: dict[str, Json] = {}
-    for name in ("metadata", "hnsw_config", "optimizers_config", "quantization_config"):
-        value = body.take(name)
-        if value is not None and not isinstance(value, dict):
-            raise BadRequest(f"{name} must be an object")
-        if value is not None:
-            changes[name] = value
-    body.done()
-    call.collections.update_config(call.part["name"], changes)
+    call.collections.update_config(call.part["name"], config_changes(call.fields()))
     return True
 
 
@@ -119,16 +123,20 @@ async def list_aliases(call: Call) -> Json:
 
 
 async def create_index(call: Call) -> Json:
-    body = call.fields()
-    operation = edge.UpdateOperation.create_field_index(
-        body.need_text("field_name"), index_schema(body.need("field_schema"))
-    )
+    body, collection = call.fields(), call.collection
+    field = body.need_text("field_name")
+    operation = edge.UpdateOperation.create_field_index(field, index_schema(body.need("field_schema")))
     body.done()
-    return call.updated(call.collection.update(operation))
+    number = collection.update(operation)
+    collection.indexed.add(field)
+    return call.updated(number)
 
 
 async def delete_index(call: Call) -> Json:
-    return call.updated(call.collection.update(edge.UpdateOperation.delete_field_index(call.part["field"])))
+    collection, field = call.collection, call.part["field"]
+    number = collection.update(edge.UpdateOperation.delete_field_index(field))
+    collection.indexed.discard(field)
+    return call.updated(number)
 
 
 # --- reading points
@@ -151,13 +159,13 @@ def _resolver(collection: Collection) -> Callable[[PointId, str], edge.NamedVect
 
 
 async def query(call: Call) -> Json:
-    collection = call.collection
+    collection = call.reading()
     found = collection.shard.query(query_request(call.fields(), _resolver(collection)))
     return {"points": [scored_out(point) for point in found]}
 
 
 async def query_batch(call: Call) -> list[Json]:
-    collection, body = call.collection, call.fields()
+    collection, body = call.reading(), call.fields()
     searches = body.items("searches") or []
     body.done()
     requests = [query_request(Fields(search, "searches"), _resolver(collection)) for search in searches]
@@ -166,7 +174,7 @@ async def query_batch(call: Call) -> list[Json]:
 
 
 async def scroll(call: Call) -> Json:
-    records, following = call.collection.shard.scroll(scroll_request(call.fields()))
+    records, following = call.reading().shard.scroll(scroll_request(call.fields()))
     return {
         "points": [record_out(record) for record in records],
         "next_page_offset": None if following is None else id_out(following),
@@ -178,7 +186,7 @@ async def count(call: Call) -> Json:
     exact = body.flag("exact")
     request = edge.CountRequest(exact=exact is not False, filter=filter_of(body.take("filter")))
     body.done()
-    return {"count": call.collection.shard.count(request)}
+    return {"count": call.reading().shard.count(request)}
 
 
 async def facet(call: Call) -> Json:
@@ -190,7 +198,7 @@ async def facet(call: Call) -> Json:
         filter=filter_of(body.take("filter")),
     )
     body.done()
-    hits = call.collection.shard.facet(request).hits
+    hits = call.reading().shard.facet(request).hits
     return {"hits": [{"value": hit.value, "count": hit.count} for hit in hits]}
 
 
@@ -219,7 +227,7 @@ def write(kind: str) -> Handler:
     """The handler of one kind of update."""
 
     async def apply(call: Call) -> Json:
-        return call.updated(updates.apply(kind, call.fields(), call.collection))
+        return call.updated(updates.apply(kind, call.fields(), call.writing()))
 
     return apply
 
@@ -238,5 +246,6 @@ async def write_batch(call: Call) -> list[Json]:
             raise BadRequest("an operation must have exactly one kind")
         found = Fields(operation, "operations").take(names[0])
         selector = {"points": found} if isinstance(found, list) else found
+        call.collection.allow(selector, UPDATE)
         answers.append(call.updated(updates.apply(names[0], Fields(selector, names[0]), call.collection)))
     return answers

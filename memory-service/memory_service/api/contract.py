@@ -29,7 +29,7 @@ class ContractRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         inner = super().get_route_handler()
         allowed = _query_names(self.dependant)
-        wants_user = any(one.alias == USER and one.field_info.is_required() for one in self.dependant.query_params)
+        wants_user = any(one.alias == USER and one.field_info.is_required() for one in _query_params(self.dependant))
 
         async def handler(request: Request) -> Response:
             _decode_path(request)
@@ -116,10 +116,12 @@ def _with_own_user(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _query_names(dependant: Any) -> frozenset[str]:
-    names = {parameter.alias for parameter in dependant.query_params}
-    for child in dependant.dependencies:
-        names |= _query_names(child)
-    return frozenset(names)
+    return frozenset(parameter.alias for parameter in _query_params(dependant))
+
+
+def _query_params(dependant: Any) -> list[Any]:
+    """Those of the route and of everything that it depends on."""
+    return [*dependant.query_params, *(one for child in dependant.dependencies for one in _query_params(child))]
 
 
 def _decode_path(request: Request) -> None:

@@ -13,6 +13,11 @@ def runtime_of(request: Request) -> Runtime:
     return request.app.state.runtime  # type: ignore[no-any-return]
 
 
+async def services_of(request: Request) -> Runtime:
+    """As a coroutine: FastAPI runs a plain function in a thread, which costs more than the look-up of a key."""
+    return runtime_of(request)
+
+
 async def reader_of(request: Request) -> Caller:
     """Any valid key, asked once a request.  The only place where a tenant comes from, and the user that a key is bound to."""
     known: Caller | None = getattr(request.state, "caller", None)
@@ -29,7 +34,7 @@ async def writer_of(caller: Annotated[Caller, Depends(reader_of)]) -> Caller:
     return caller
 
 
-Services = Annotated[Runtime, Depends(runtime_of)]
+Services = Annotated[Runtime, Depends(services_of)]
 Reader = Annotated[Caller, Depends(reader_of)]
 Writer = Annotated[Caller, Depends(writer_of)]
 

@@ -1,17 +1,24 @@
 """Routes of experiences: write, distil, query, list, read, change, erase."""
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from memory_service.access import require_user
-from memory_service.api import cursors
 from memory_service.api.answers import Answer, once, reply
 from memory_service.api.body import read_body
 from memory_service.api.contract import ContractRoute, takes
 from memory_service.api.dependencies import Reader, Services, Writer, note
+from memory_service.api.experience_answers import (
+    advised_json,
+    distilled_json,
+    ids_of,
+    judged_json,
+    shown,
+    stored_json,
+    version_json,
+)
 from memory_service.api.experience_schemas import (
     DistillRun,
     ExperienceFeedback,
@@ -20,19 +27,16 @@ from memory_service.api.experience_schemas import (
     WriteExperience,
 )
 from memory_service.api.fields import Identifier, Label
-from memory_service.api.memories import path_id, user_ids, version_of
+from memory_service.api.paging import Page, Paging, page_json, version_position
+from memory_service.api.targets import ExperienceId, IfMatch, user_ids
 from memory_service.bootstrap import Runtime
-from memory_service.domain import Caller, Experience, ExperienceStatus, Json
+from memory_service.domain import Caller, ExperienceStatus, Json
 from memory_service.errors import InvalidFields, TooLarge
-from memory_service.experience.drafts import Advised, Distilled, ExperienceQuery, Judged, Stored
-from memory_service.experience.review import Review
+from memory_service.experience.drafts import ExperienceQuery
 from memory_service.experience.scenario import scenario_of
-from memory_service.shapes import experience_json
 from memory_service.stores.postgres.experiences import ExperienceFilter
-from memory_service.timestamps import time_text
 
 router = APIRouter(prefix="/v1/experiences", route_class=ContractRoute, tags=["experiences"])
-PAGE_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @router.post("", status_code=201, openapi_extra=takes(WriteExperience))
@@ -85,10 +89,8 @@ async def list_experiences(
     request: Request,
     services: Services,
     caller: Reader,
+    page: Page,
     user_id: Annotated[Identifier, Query()],
-    limit: Annotated[int | None, Query(ge=1, le=100)] = None,
-    top_k: Annotated[int | None, Query(ge=1, le=100, description="alias of limit")] = None,
-    cursor: Annotated[str | None, Query(max_length=512)] = None,
     status: Annotated[list[ExperienceStatus] | None, Query()] = None,
     task_type: Annotated[Label | None, Query()] = None,
     tags: Annotated[list[Label] | None, Query()] = None,
@@ -100,147 +102,66 @@ async def list_experiences(
     statuses = tuple(dict.fromkeys(status or ("active",)))
     users = user_ids(user_id, include_shared)
     chosen = ExperienceFilter(caller.tenant, users, statuses, task_type, tuple(dict.fromkeys(tags or ())))
-    return reply(await listed(services, chosen, limit or top_k or services.tunables.limits.page_items_default, cursor))
+    return reply(await listed(services, chosen, page))
 
 
 @router.get("/{experience_id}")
-async def read(request: Request, experience_id: str, services: Services, caller: Reader) -> Response:
+async def read(request: Request, services: Services, caller: Reader, experience_id: ExperienceId) -> Response:
     """One lesson."""
-    found = await services.experiences.get(caller, path_id(experience_id))
+    found = await services.experiences.get(caller, experience_id)
     note(request, user_id=found.user_id, ids=[str(found.id)])
     return reply(shown(services, found))
 
 
 @router.patch("/{experience_id}", openapi_extra=takes(PatchExperience))
 async def change(
-    request: Request,
-    experience_id: str,
-    services: Services,
-    caller: Writer,
-    if_match: Annotated[str | None, Header()] = None,
+    request: Request, services: Services, caller: Writer, experience_id: ExperienceId, expected: IfMatch
 ) -> Response:
     """Change only what is named; `status` retires a lesson or brings it back."""
     body = await read_body(request, PatchExperience, services.tunables.limits)
     check_texts(services, body.action, body.avoid, body.rationale)
-    changes = patch_changes(body)
-    after = await services.experiences.patch(caller, path_id(experience_id), changes, version_of(if_match))
+    after = await services.experiences.patch(caller, experience_id, patch_changes(body), expected)
     note(request, user_id=after.user_id, ids=[str(after.id)])
     return reply(shown(services, after))
 
 
 @router.delete("/{experience_id}", status_code=204)
-async def erase(request: Request, experience_id: str, services: Services, caller: Writer) -> Response:
+async def erase(request: Request, services: Services, caller: Writer, experience_id: ExperienceId) -> Response:
     """Erase one lesson everywhere."""
-    gone = await services.experiences.delete(caller, path_id(experience_id))
+    gone = await services.experiences.delete(caller, experience_id)
     note(request, user_id=gone.user_id, ids=[str(gone.id)])
     return Response(status_code=204)
 
 
 @router.post("/{experience_id}/feedback", openapi_extra=takes(ExperienceFeedback))
-async def feedback(request: Request, experience_id: str, services: Services, caller: Writer) -> Response:
+async def feedback(request: Request, services: Services, caller: Writer, experience_id: ExperienceId) -> Response:
     """It was used, and the task went so: confidence moves, once for each task."""
     body = await read_body(request, ExperienceFeedback, services.tunables.limits)
-    one, succeeded = path_id(experience_id), body.outcome == "success"
+    succeeded = body.outcome == "success"
     return await once(
         request,
         services,
         caller,
-        lambda record: services.experiences.judge(caller, one, succeeded, body.task_id, record),
+        lambda record: services.experiences.judge(caller, experience_id, succeeded, body.task_id, record),
         lambda told: Answer(200, judged_json(services, told), (told.experience.id,)),
     )
 
 
 @router.get("/{experience_id}/history")
-async def history(
-    request: Request,
-    experience_id: str,
-    services: Services,
-    caller: Reader,
-    limit: Annotated[int | None, Query(ge=1, le=100)] = None,
-    top_k: Annotated[int | None, Query(ge=1, le=100, description="alias of limit")] = None,
-    cursor: Annotated[str | None, Query(max_length=512)] = None,
-) -> Response:
+async def history(services: Services, caller: Reader, experience_id: ExperienceId, page: Page) -> Response:
     """What it was, newest version first."""
-    size = limit or top_k or services.tunables.limits.page_items_default
-    return reply(await history_page(services, caller, path_id(experience_id), size, cursor))
+    return reply(await history_page(services, caller, experience_id, page))
 
 
 @router.get("/{experience_id}/test-case")
-async def test_case(request: Request, experience_id: str, services: Services, caller: Reader) -> Response:
+async def test_case(request: Request, services: Services, caller: Reader, experience_id: ExperienceId) -> Response:
     """The lesson as given, when, then."""
-    found = await services.experiences.get(caller, path_id(experience_id))
+    found = await services.experiences.get(caller, experience_id)
     note(request, user_id=found.user_id, ids=[str(found.id)])
     return reply(scenario_of(found))
 
 
 # What the routes share.
-
-
-def shown(services: Runtime, experience: Experience) -> Json:
-    """The experience object of API.md, with its confidence as of now beside the stored one."""
-    return experience_json(experience, services.experiences.effective_confidence(experience))
-
-
-def stored_json(services: Runtime, stored: Stored) -> Json:
-    """`{status, reason?, experience}`"""
-    reason = {"reason": stored.reason} if stored.reason else {}
-    experience = stored.refused if stored.experience is None else shown(services, stored.experience)
-    return {"status": stored.status, **reason, "experience": experience}
-
-
-def judged_json(services: Runtime, told: Judged) -> Json:
-    """`{experience, repeated?}`"""
-    repeated = {"repeated": True} if told.repeated else {}
-    return {"experience": shown(services, told.experience), **repeated}
-
-
-def ids_of(stored: Any) -> tuple[UUID, ...]:
-    return tuple(one.experience.id for one in stored if one.experience is not None)
-
-
-def distilled_json(services: Runtime, distilled: Distilled) -> Json:
-    """`reason` says why the rules stood alone although a language model was asked."""
-    lessons = [stored_json(services, one) for one in distilled.stored]
-    reason = {"reason": distilled.reason} if distilled.reason else {}
-    review = review_json(distilled.review)
-    return {"review": review, "distilled_by": distilled.by, **reason, "experiences": lessons}
-
-
-def review_json(review: Review) -> Json:
-    """`baseline` is what such a run usually takes; `baseline.runs` is how many runs it stands on, 0 for the settings."""
-    usual = review.baseline.effort
-    return {
-        "steps": review.steps,
-        "tool_calls": review.tool_calls,
-        "repeated_calls": review.repeated_calls,
-        "near_repeats": review.near_repeats,
-        "failed_calls": review.failed_calls,
-        "retries": review.retries,
-        "baseline": {
-            "runs": review.baseline.runs,
-            "steps": usual.steps,
-            "tool_calls": usual.tool_calls,
-            "repeated_calls": usual.repeated_calls,
-            "duration_ms": usual.duration_ms,
-        },
-        "score": round(review.score, 6),
-        "worth_reviewing": review.worth_reviewing,
-        "reasons": list(review.reasons),
-    }
-
-
-def advised_json(services: Runtime, result: Advised, *, explain: bool) -> Json:
-    """The experience's fields and how it was found; with `explain` also what the state contradicts and each lane's score."""
-    found = {
-        **experience_json(result.experience, result.confidence),
-        "match": result.match,
-        "matched": list(result.matched),
-        "missing": list(result.missing),
-        "score": round(result.score, 6),
-    }
-    if explain:
-        found["score_details"] = {"failed": list(result.failed), "lanes": dict(result.lanes)}
-    return found
 
 
 def experience_query(body: QueryExperiences, caller: Caller, services: Runtime) -> ExperienceQuery:
@@ -279,34 +200,15 @@ def patch_changes(body: PatchExperience) -> dict[str, Any]:
     return changes
 
 
-async def listed(services: Runtime, chosen: ExperienceFilter, limit: int, cursor: str | None) -> Json:
+async def listed(services: Runtime, chosen: ExperienceFilter, paging: Paging) -> Json:
     """One page of experiences."""
     scope = ["experiences", chosen.tenant, chosen.user_ids, sorted(chosen.statuses), chosen.task_type, chosen.tags]
-    after = cursors.decode(cursor, scope) if cursor is not None else None
-    rows, total = await services.experiences.page(chosen, after, limit + 1)
-    page = rows[:limit]
-    last = cursors.encode((page[-1].created_at, page[-1].id), scope) if len(rows) > limit else None
-    return {"items": [shown(services, one) for one in page], "next_cursor": last, "total": total}
+    rows, total = await services.experiences.page(chosen, paging.after(scope), paging.wanted)
+    return page_json(paging, scope, rows, total, lambda one: (one.created_at, one.id), lambda one: shown(services, one))
 
 
-async def history_page(services: Runtime, caller: Caller, experience_id: UUID, limit: int, cursor: str | None) -> Json:
-    """One page of versions.  The cursor's position is a version, written as a UUID, which is what cursors carry."""
+async def history_page(services: Runtime, caller: Caller, experience_id: UUID, paging: Paging) -> Json:
+    """One page of versions."""
     scope = ["experience history", caller.tenant, str(experience_id)]
-    below = cursors.decode(cursor, scope)[1].int if cursor is not None else None
-    page = await services.experiences.history(caller, experience_id, below, limit + 1)
-    rows = page.items[:limit]
-    more = len(page.items) > limit
-    items = [
-        {
-            "version": row.version,
-            "at": time_text(row.at),
-            "actor": row.actor,
-            "cause": row.cause,
-            "task_id": row.task_id,
-            "changes": row.changes,
-            "experience": row.snapshot,
-        }
-        for row in rows
-    ]
-    last = cursors.encode((PAGE_START, UUID(int=rows[-1].version)), scope) if more else None
-    return {"items": items, "next_cursor": last, "total": page.total}
+    page = await services.experiences.history(caller, experience_id, paging.below(scope), paging.wanted)
+    return page_json(paging, scope, page.items, page.total, lambda row: version_position(row.version), version_json)

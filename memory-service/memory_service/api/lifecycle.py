@@ -1,146 +1,118 @@
 """Routes of a memory's life: history, rollback, cold storage, pins, feedback.  Each answers the memory as it is then."""
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
-from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
-from memory_service.api import cursors
 from memory_service.api.answers import Answer, once, reply
 from memory_service.api.body import parse_json, read_body, read_bytes, validated
 from memory_service.api.contract import ContractRoute, takes
 from memory_service.api.dependencies import Reader, Services, Writer, note
 from memory_service.api.lifecycle_schemas import MemoryFeedback, Nothing, RollbackMemory
-from memory_service.api.memories import path_id, version_of
+from memory_service.api.paging import Page, Paging, page_json, version_position
+from memory_service.api.targets import IfMatch, MemoryId
 from memory_service.bootstrap import Runtime
 from memory_service.domain import Caller, Json, Memory
 from memory_service.errors import InvalidFields
 from memory_service.lifecycle.service import Record
 from memory_service.lifecycle.versions import HistoryItem
 from memory_service.settings import Limits
-from memory_service.timestamps import optional_time
+from memory_service.stores.postgres.feedback import Given
+from memory_service.timestamps import optional_time, time_text
 
 router = APIRouter(prefix="/v1/memories/{memory_id}", route_class=ContractRoute, tags=["memories"])
-PAGE_START = datetime(1970, 1, 1, tzinfo=UTC)
 GONE = {410: {"description": "the memory was erased; it never comes back"}}
 Move = Callable[[Caller, UUID, int | None, Record], Awaitable[Memory]]
 
 
 @router.get("/history")
-async def history(
-    request: Request,
-    memory_id: str,
-    services: Services,
-    caller: Reader,
-    limit: Annotated[int | None, Query(ge=1, le=100)] = None,
-    top_k: Annotated[int | None, Query(ge=1, le=100, description="alias of limit")] = None,
-    cursor: Annotated[str | None, Query(max_length=512)] = None,
-) -> Response:
+async def history(request: Request, services: Services, caller: Reader, memory_id: MemoryId, page: Page) -> Response:
     """Every version, newest first, the present one included; `changes` is what made the version."""
-    size = limit or top_k or services.tunables.limits.page_items_default
-    page = await history_page(services, caller, path_id(memory_id), size, cursor)
-    note(request, ids=[memory_id[:64]])
-    return reply(page)
+    note(request, ids=[str(memory_id)])
+    return reply(await history_page(services, caller, memory_id, page))
 
 
 @router.post("/rollback", openapi_extra=takes(RollbackMemory), responses=GONE)  # type: ignore[arg-type]
 async def rollback(
-    request: Request,
-    memory_id: str,
-    services: Services,
-    caller: Writer,
-    if_match: Annotated[str | None, Header()] = None,
+    request: Request, services: Services, caller: Writer, memory_id: MemoryId, expected: IfMatch
 ) -> Response:
     """Say again what an older version said, as a new version; state, pin and heat stay as they are."""
     body = await read_body(request, RollbackMemory, services.tunables.limits)
-    one, expected = path_id(memory_id), version_of(if_match)
     return await once(
         request,
         services,
         caller,
-        lambda record: services.lifecycle.rollback(caller, one, body.version, expected, record),
+        lambda record: services.lifecycle.rollback(caller, memory_id, body.version, expected, record),
         lambda memory: Answer(200, services.shown(memory), (memory.id,)),
     )
 
 
 @router.post("/archive", openapi_extra=takes(Nothing, required=False))
 async def archive(
-    request: Request,
-    memory_id: str,
-    services: Services,
-    caller: Writer,
-    if_match: Annotated[str | None, Header()] = None,
+    request: Request, services: Services, caller: Writer, memory_id: MemoryId, expected: IfMatch
 ) -> Response:
     """Into cold storage: out of every search that does not ask for it, still readable by id."""
-    return await moved(request, services, caller, services.lifecycle.archive, memory_id, if_match)
+    return await moved(request, services, caller, services.lifecycle.archive, memory_id, expected)
 
 
 @router.post("/restore", openapi_extra=takes(Nothing, required=False), responses=GONE)  # type: ignore[arg-type]
 async def restore(
-    request: Request,
-    memory_id: str,
-    services: Services,
-    caller: Writer,
-    if_match: Annotated[str | None, Header()] = None,
+    request: Request, services: Services, caller: Writer, memory_id: MemoryId, expected: IfMatch
 ) -> Response:
     """Back from cold storage, as warm as a new one."""
-    return await moved(request, services, caller, services.lifecycle.restore, memory_id, if_match)
+    return await moved(request, services, caller, services.lifecycle.restore, memory_id, expected)
 
 
 @router.post("/pin", openapi_extra=takes(Nothing, required=False))
-async def pin(
-    request: Request,
-    memory_id: str,
-    services: Services,
-    caller: Writer,
-    if_match: Annotated[str | None, Header()] = None,
-) -> Response:
+async def pin(request: Request, services: Services, caller: Writer, memory_id: MemoryId, expected: IfMatch) -> Response:
     """Keep its heat: a pinned memory does not cool."""
-    return await moved(request, services, caller, services.lifecycle.pin, memory_id, if_match)
+    return await moved(request, services, caller, services.lifecycle.pin, memory_id, expected)
 
 
 @router.post("/unpin", openapi_extra=takes(Nothing, required=False))
 async def unpin(
-    request: Request,
-    memory_id: str,
-    services: Services,
-    caller: Writer,
-    if_match: Annotated[str | None, Header()] = None,
+    request: Request, services: Services, caller: Writer, memory_id: MemoryId, expected: IfMatch
 ) -> Response:
     """Let it cool again, from now on."""
-    return await moved(request, services, caller, services.lifecycle.unpin, memory_id, if_match)
+    return await moved(request, services, caller, services.lifecycle.unpin, memory_id, expected)
 
 
 @router.post("/feedback", openapi_extra=takes(MemoryFeedback))
-async def feedback(request: Request, memory_id: str, services: Services, caller: Writer) -> Response:
+async def feedback(request: Request, services: Services, caller: Writer, memory_id: MemoryId) -> Response:
     """How it served: heat and confidence move; with `retrieval_id` that search remembers that it was used."""
     body = await read_body(request, MemoryFeedback, services.tunables.limits)
-    one = path_id(memory_id)
     return await once(
         request,
         services,
         caller,
-        lambda record: services.lifecycle.feedback(caller, one, body.said(), record),
+        lambda record: services.judging.feedback(caller, memory_id, body.said(), record),
         lambda memory: Answer(200, {"memory": services.shown(memory)}, (memory.id,)),
     )
+
+
+@router.get("/feedback")
+async def feedback_given(
+    request: Request, services: Services, caller: Reader, memory_id: MemoryId, page: Page
+) -> Response:
+    """How it served so far: who said what and when, newest first, and which finished tasks used it."""
+    note(request, ids=[str(memory_id)])
+    return reply(await feedback_page(services, caller, memory_id, page))
 
 
 # What the routes share.
 
 
 async def moved(
-    request: Request, services: Runtime, caller: Caller, move: Move, memory_id: str, if_match: str | None
+    request: Request, services: Runtime, caller: Caller, move: Move, memory_id: UUID, expected: int | None
 ) -> Response:
     """One change of state that needs no body."""
     await read_nothing(request, services.tunables.limits)
-    one, expected = path_id(memory_id), version_of(if_match)
     return await once(
         request,
         services,
         caller,
-        lambda record: move(caller, one, expected, record),
+        lambda record: move(caller, memory_id, expected, record),
         lambda memory: Answer(200, services.shown(memory), (memory.id,)),
     )
 
@@ -157,14 +129,38 @@ async def read_nothing(request: Request, limits: Limits) -> None:
     validated(Nothing, value, limits)
 
 
-async def history_page(services: Runtime, caller: Caller, memory_id: UUID, limit: int, cursor: str | None) -> Json:
-    """One page of versions.  The cursor's position is a version, written as a UUID, which is what cursors carry."""
+async def history_page(services: Runtime, caller: Caller, memory_id: UUID, paging: Paging) -> Json:
+    """One page of versions."""
     scope = ["memory history", caller.tenant, str(memory_id)]
-    below = cursors.decode(cursor, scope)[1].int if cursor is not None else None
-    page = await services.lifecycle.history(caller, memory_id, below, limit)
-    last = cursors.encode((PAGE_START, UUID(int=page.items[-1].version)), scope) if page.more else None
-    items = [version_json(services, page.memory, item) for item in page.items]
-    return {"items": items, "next_cursor": last, "total": page.total}
+    page = await services.lifecycle.history(caller, memory_id, paging.below(scope), paging.wanted)
+    return page_json(
+        paging,
+        scope,
+        page.items,
+        page.total,
+        lambda item: version_position(item.version),
+        lambda item: version_json(services, page.memory, item),
+    )
+
+
+async def feedback_page(services: Runtime, caller: Caller, memory_id: UUID, paging: Paging) -> Json:
+    """One page of what was said of a memory."""
+    scope = ["memory feedback", caller.tenant, caller.user_id, str(memory_id)]
+    rows, total = await services.judging.page(caller, memory_id, paging.after(scope), paging.wanted)
+    return page_json(paging, scope, rows, total, lambda one: (one.at, one.id), given_json)
+
+
+def given_json(given: Given) -> Json:
+    """`used_in` is the finished task or the retrieval that confirmed a use; null for what somebody said."""
+    return {
+        "at": time_text(given.at),
+        "user_id": given.user_id,
+        "actor": given.actor,
+        "outcome": given.outcome,
+        "note": given.note,
+        "retrieval_id": str(given.retrieval_id) if given.retrieval_id else None,
+        "used_in": given.occasion,
+    }
 
 
 def version_json(services: Runtime, memory: Memory, item: HistoryItem) -> Json:

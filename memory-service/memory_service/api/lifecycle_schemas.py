@@ -7,8 +7,8 @@ from pydantic import AfterValidator, Field
 from memory_service.api.body import Contract
 from memory_service.api.fields import Id, Label, Share, not_blank
 from memory_service.domain import FeedbackOutcome
+from memory_service.lifecycle.judging import Feedback
 from memory_service.lifecycle.relations import Ends
-from memory_service.lifecycle.service import Feedback
 
 NOTE_CHARS_MAX = 4_096
 VERSION_MAX = 2**31 - 1

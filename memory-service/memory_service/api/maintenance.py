@@ -5,12 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from memory_service.access import require_admin, require_unbound
-from memory_service.api import cursors
 from memory_service.api.answers import Answer, once, reply
 from memory_service.api.contract import ContractRoute, takes
 from memory_service.api.dependencies import Reader, Services, note
 from memory_service.api.lifecycle import read_nothing
 from memory_service.api.lifecycle_schemas import Nothing
+from memory_service.api.paging import Page, page_json
 from memory_service.domain import Json
 from memory_service.jobs.job import Job
 from memory_service.jobs.runner import Finished
@@ -23,22 +23,15 @@ router = APIRouter(prefix="/v1/maintenance", route_class=ContractRoute, tags=["o
 
 @router.get("")
 async def last_runs(
-    services: Services,
-    caller: Reader,
-    job: Annotated[str | None, Query(max_length=64)] = None,
-    limit: Annotated[int | None, Query(ge=1, le=100)] = None,
-    top_k: Annotated[int | None, Query(ge=1, le=100, description="alias of limit")] = None,
-    cursor: Annotated[str | None, Query(max_length=512)] = None,
+    services: Services, caller: Reader, page: Page, job: Annotated[str | None, Query(max_length=64)] = None
 ) -> Response:
     """The table of jobs with each one's next and last run, and the runs on this tenant, newest first."""
     require_unbound(caller)
-    size, scope = limit or top_k or services.tunables.limits.page_items_default, ["maintenance", caller.tenant, job]
-    after = cursors.decode(cursor, scope) if cursor is not None else None
-    rows, total = await services.schedule.runs(caller.tenant, job, after, size + 1)
-    last = rows[size - 1] if len(rows) > size else None
-    following = cursors.encode((last.started_at, last.id), scope) if last else None
+    scope = ["maintenance", caller.tenant, job]
+    rows, total = await services.schedule.runs(caller.tenant, job, page.after(scope), page.wanted)
     jobs = [standing_json(one) for one in await services.schedule.standing(caller.tenant)]
-    return reply({"jobs": jobs, "items": [run_json(r) for r in rows[:size]], "next_cursor": following, "total": total})
+    runs = page_json(page, scope, rows, total, lambda one: (one.started_at, one.id), run_json)
+    return reply({"jobs": jobs, **runs})
 
 
 @router.post("/{job}", openapi_extra=takes(Nothing, required=False))

@@ -6,10 +6,11 @@ Plain ASGI: Starlette's function middleware would buffer bodies and break stream
 import logging
 import traceback
 from collections.abc import Callable
+from functools import lru_cache
 from time import monotonic
 from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memory_service.access import is_loopback
@@ -46,7 +47,7 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                message["headers"].append((b"x-request-id", request_id.encode("latin-1")))
             elif head and message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             await send(message)
@@ -92,6 +93,7 @@ def _foreign(headers: Headers) -> bool:
     return origin is not None and not _local_name(origin.partition("://")[2])
 
 
+@lru_cache(maxsize=256)
 def _local_name(host: str) -> bool:
     name = host.rsplit(":", 1)[0] if host.count(":") == 1 or "]:" in host else host
     return is_loopback(name.strip("[]").lower())

@@ -232,6 +232,7 @@ class ConflictIn(Contract):
     created_at: Time
     resolved_at: Time | None = None
     resolved_by: Actor | None = None
+    found_by: Literal["rules", "model"] = "rules"  # older files do not say it
 
     def line(self) -> ConflictLine:
         return ConflictLine(**{name: getattr(self, name) for name in ConflictLine.__slots__})

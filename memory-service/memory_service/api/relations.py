@@ -1,17 +1,17 @@
 """Routes of the graph between memories: tie, untie, list."""
 
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
-from memory_service.api import cursors
 from memory_service.api.answers import Answer, once, reply
 from memory_service.api.body import read_body
 from memory_service.api.contract import ContractRoute, takes
 from memory_service.api.dependencies import Reader, Services, Writer, note
 from memory_service.api.lifecycle_schemas import TieMemories
-from memory_service.api.memories import path_id
+from memory_service.api.paging import Page, Paging, page_json
+from memory_service.api.targets import MemoryId
 from memory_service.bootstrap import Runtime
 from memory_service.domain import Caller, Json
 from memory_service.lifecycle.relations import Tied
@@ -48,29 +48,18 @@ async def untie(request: Request, services: Services, caller: Writer) -> Respons
 
 
 @router.get("/memories/{memory_id}/related")
-async def related(
-    request: Request,
-    memory_id: str,
-    services: Services,
-    caller: Reader,
-    limit: Annotated[int | None, Query(ge=1, le=100)] = None,
-    top_k: Annotated[int | None, Query(ge=1, le=100, description="alias of limit")] = None,
-    cursor: Annotated[str | None, Query(max_length=512)] = None,
-) -> Response:
+async def related(request: Request, services: Services, caller: Reader, memory_id: MemoryId, page: Page) -> Response:
     """What a memory is tied to, in both directions, the latest relation first."""
-    size = limit or top_k or services.tunables.limits.page_items_default
-    page = await related_page(services, caller, path_id(memory_id), size, cursor)
-    note(request, ids=[memory_id[:64]])
-    return reply(page)
+    note(request, ids=[str(memory_id)])
+    return reply(await related_page(services, caller, memory_id, page))
 
 
-async def related_page(services: Runtime, caller: Caller, memory_id: UUID, limit: int, cursor: str | None) -> Json:
+async def related_page(services: Runtime, caller: Caller, memory_id: UUID, paging: Paging) -> Json:
     scope = ["related", caller.tenant, str(memory_id)]
-    after = cursors.decode(cursor, scope) if cursor is not None else None
-    rows, total = await services.relations.page(caller, memory_id, after, limit + 1)
-    page = rows[:limit]
-    last = cursors.encode((page[-1].created_at, page[-1].place), scope) if len(rows) > limit else None
-    return {"items": [related_json(services, one) for one in page], "next_cursor": last, "total": total}
+    rows, total = await services.relations.page(caller, memory_id, paging.after(scope), paging.wanted)
+    return page_json(
+        paging, scope, rows, total, lambda one: (one.created_at, one.place), lambda one: related_json(services, one)
+    )
 
 
 def related_json(services: Runtime, one: Related) -> Json:

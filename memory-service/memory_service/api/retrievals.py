@@ -5,11 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from memory_service.access import require_user
-from memory_service.api import cursors
 from memory_service.api.answers import reply
 from memory_service.api.contract import ContractRoute
 from memory_service.api.dependencies import Reader, Services
 from memory_service.api.fields import Identifier, Time
+from memory_service.api.paging import Page, Paging, page_json
 from memory_service.bootstrap import Runtime
 from memory_service.domain import Json
 from memory_service.stores.postgres.retrievals import Retrieval, RetrievalFilter, RetrievalSource
@@ -22,32 +22,27 @@ router = APIRouter(prefix="/v1/retrievals", route_class=ContractRoute, tags=["op
 async def list_retrievals(
     services: Services,
     caller: Reader,
+    page: Page,
     user_id: Annotated[Identifier | None, Query()] = None,
     source: Annotated[list[RetrievalSource] | None, Query()] = None,
     since: Annotated[Time | None, Query()] = None,
     until: Annotated[Time | None, Query()] = None,
     used: Annotated[bool | None, Query()] = None,
-    limit: Annotated[int | None, Query(ge=1, le=100)] = None,
-    top_k: Annotated[int | None, Query(ge=1, le=100, description="alias of limit")] = None,
-    cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> Response:
     """What was asked, newest first: of one user, or of all whom the key may act for."""
     if user_id is not None:
         require_user(caller, user_id)
     sources = tuple(sorted(set(source or ())))
     chosen = RetrievalFilter(caller.tenant, user_id or caller.user_id, sources, since, until, used)
-    return reply(await listed(services, chosen, limit or top_k or services.tunables.limits.page_items_default, cursor))
+    return reply(await listed(services, chosen, page))
 
 
-async def listed(services: Runtime, chosen: RetrievalFilter, limit: int, cursor: str | None) -> Json:
+async def listed(services: Runtime, chosen: RetrievalFilter, paging: Paging) -> Json:
     """One page of the log."""
     span = [chosen.since, chosen.until]
     scope = ["retrievals", chosen.tenant, chosen.user_id, chosen.sources, span, chosen.used]
-    after = cursors.decode(cursor, scope) if cursor is not None else None
-    rows, total = await services.retrievals.page(chosen, after, limit + 1)
-    page = rows[:limit]
-    last = cursors.encode((page[-1].at, page[-1].id), scope) if len(rows) > limit else None
-    return {"items": [retrieval_json(one) for one in page], "next_cursor": last, "total": total}
+    rows, total = await services.retrievals.page(chosen, paging.after(scope), paging.wanted)
+    return page_json(paging, scope, rows, total, lambda one: (one.at, one.id), retrieval_json)
 
 
 def retrieval_json(one: Retrieval) -> Json:

@@ -12,7 +12,7 @@ from memory_service.api.answers import Answer, checked_key, once, reply
 from memory_service.api.body import Contract, read_body
 from memory_service.api.contract import ContractRoute, takes
 from memory_service.api.dependencies import Reader, Services, Writer, note
-from memory_service.api.experiences import review_json
+from memory_service.api.experience_answers import review_json
 from memory_service.api.fields import Content, Identifier, Label, Text
 from memory_service.bootstrap import Runtime
 from memory_service.domain import Caller, Json, Memory, new_id

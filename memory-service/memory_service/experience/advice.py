@@ -26,7 +26,7 @@ from memory_service.experience.store import LessonRules, canonical
 from memory_service.experience.succession import confidence_of
 from memory_service.recall.fusion import Candidate
 from memory_service.recall.lanes import within
-from memory_service.recall.scripts import script_of
+from memory_service.scripts import script_of
 from memory_service.settings import Rank
 from memory_service.stores.postgres import experience_index, experiences
 from memory_service.stores.postgres.experience_index import IndexedRow

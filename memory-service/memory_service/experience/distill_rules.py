@@ -11,7 +11,7 @@ from pydantic import Field
 
 from memory_service.errors import SetupRefused
 from memory_service.experience.review_rules import ReviewRules
-from memory_service.experience.word_breaks import WordBreaks, is_chinese
+from memory_service.experience.word_breaks import WordBreaks, all_chinese
 from memory_service.secrets import Secrets, load_secrets
 from memory_service.settings import Section, read_section
 from memory_service.terms import Vocabulary, query_terms
@@ -175,7 +175,7 @@ def load_distill_rules(path: Path, review: ReviewRules, vocabulary: Vocabulary) 
         messages=file.messages,
         generic_goal_terms=_stems(file.goal.generic, vocabulary),
         doing_terms=_stems(file.goal.doing, vocabulary),
-        word_breaks=WordBreaks((*file.goal.breaks_zh, *filter(is_chinese, file.goal.doing)), file.goal.whole_zh),
+        word_breaks=WordBreaks((*file.goal.breaks_zh, *filter(all_chinese, file.goal.doing)), file.goal.whole_zh),
         feedback=file.feedback,
         secrets=load_secrets(path.with_name("secrets.toml")),
         empty_advice=file.advice.empty,

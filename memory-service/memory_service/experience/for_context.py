@@ -17,7 +17,7 @@ from memory_service.experience.drafts import Advised, ExperienceQuery, QueryAnsw
 from memory_service.experience.succession import confidence_of
 from memory_service.recall.context import ContextRequest, FindLearned, FindLessons, LessonsFound
 from memory_service.recall.injection import InjectionNumbers, Lesson
-from memory_service.recall.scripts import is_chinese
+from memory_service.scripts import is_chinese
 from memory_service.shapes import to_json
 from memory_service.stores.postgres import experiences
 from memory_service.stores.postgres.pool import Postgres

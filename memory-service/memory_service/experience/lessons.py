@@ -29,7 +29,7 @@ from memory_service.experience.conditions import Operator
 from memory_service.experience.distill_rules import NO_ERROR, DistillRules
 from memory_service.experience.quoting import MASK, safe_text
 from memory_service.experience.trajectory import Step, argument_text
-from memory_service.experience.word_breaks import is_chinese
+from memory_service.experience.word_breaks import all_chinese
 from memory_service.terms import query_terms
 
 Origin = Literal["success", "failure", "detour", "feedback"]
@@ -122,7 +122,7 @@ def goal_terms(goal: str, rules: DistillRules) -> list[str]:
     found = query_terms(plain, rules.vocabulary)
     known = [term for term in found if len(term) >= _TERM_CHARS_MIN and not _IDENTIFIER.fullmatch(term)]
     inside = rules.word_breaks.pairs(plain)
-    known = [term for term in known if not is_chinese(term) or term in inside] or known
+    known = [term for term in known if not all_chinese(term) or term in inside] or known
     terms = [term for term in known if term not in rules.generic_goal_terms] or known
     counts = Counter(stem for word in plain.split() for stem in query_terms(word, rules.vocabulary))
     return sorted(terms, key=lambda term: -counts[term])[: rules.limits.goal_terms_state_max]
@@ -132,7 +132,7 @@ def condition_terms(goal: str, rules: DistillRules, terms_max: int) -> list[str]
     """Those of `goal_terms` that a condition may name: of Chinese the likeliest words, not every pair of characters."""
     likely = set(rules.word_breaks.words(goal))
     terms = goal_terms(goal, rules)
-    return ([term for term in terms if not is_chinese(term) or term in likely] or terms)[:terms_max]
+    return ([term for term in terms if not all_chinese(term) or term in likely] or terms)[:terms_max]
 
 
 def telling_words(text: str, rules: DistillRules, words_max: int) -> list[str]:

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 
 from memory_service.experience.baseline import Baseline, Effort
 from memory_service.experience.review_rules import ReviewRules, ScoreNumbers
-from memory_service.experience.trajectory import Step, Trajectory, argument_text, call_key, is_chinese, words
+from memory_service.experience.trajectory import Step, Trajectory, argument_text, call_key, words
+from memory_service.scripts import is_chinese
 from memory_service.terms import Vocabulary, query_terms
 
 _GOAL_WORD = re.compile(

@@ -15,7 +15,7 @@ from memory_service.models.ports import Embedder
 from memory_service.recall.calibration import Reading, Readings
 from memory_service.recall.fusion import Candidate, LaneScore, fuse, keyword_scores, vector_scores
 from memory_service.recall.lanes import within
-from memory_service.recall.scripts import Script
+from memory_service.scripts import Script
 from memory_service.settings import Rank
 from memory_service.stores.postgres import experiences
 from memory_service.stores.postgres.pool import Postgres

@@ -12,14 +12,12 @@ from typing import Any, Literal
 
 from memory_service.errors import InvalidFields
 from memory_service.experience.review_rules import ReviewLimits
+from memory_service.scripts import is_chinese
 
 StepStatus = Literal["success", "error"]
 RunOutcome = Literal["success", "failure", "aborted", "detour"]
 
 _WORD = re.compile(r"[^\W_\u3400-\u9fff]+|[\u3400-\u9fff]")
-_CHINESE = re.compile(r"[\u3400-\u9fff]")
-_LETTER = re.compile(r"[^\W\d_]")
-CHINESE_SHARE_MIN = 0.3  # of the letters; a Chinese request is full of Latin names of tools and files
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +65,6 @@ def step_of(raw: Mapping[str, Any]) -> Step:
         reason=text_of(raw.get("reason")),
         duration_ms=raw.get("duration_ms"),
     )
-
-
-def is_chinese(text: str) -> bool:
-    return len(_CHINESE.findall(text)) > CHINESE_SHARE_MIN * max(1, len(_LETTER.findall(text)))
 
 
 def text_of(value: object) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 _CHINESE_RUN = re.compile(r"[\u3400-\u9fff]+")
 
 
-def is_chinese(word: str) -> bool:
+def all_chinese(word: str) -> bool:
+    """Nothing but Chinese characters?  Of a term; what language a text is in is `scripts.is_chinese`."""
     return _CHINESE_RUN.fullmatch(word) is not None
 
 

@@ -45,6 +45,9 @@ class ReembedNumbers(Section):
     caught_up_rows: int
     switch_lock_ms: int
     switch_attempts_max: int
+    counted_every_s: float
+    counted_tenants_max: int
+    told_wait_s: float
 
 
 class ModelFollower:

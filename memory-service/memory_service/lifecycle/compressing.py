@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from memory_service.domain import LIVE_STATES, Memory
-from memory_service.experience.trajectory import is_chinese
 from memory_service.lifecycle.compress import Candidate, Group, GroupRules, alike_by_nature, groups_of, slices
 from memory_service.lifecycle.compress_rules import CompressNumbers, TextPatterns
 from memory_service.lifecycle.families import keep
@@ -21,6 +20,7 @@ from memory_service.lifecycle.summary_facts import facts_of
 from memory_service.lifecycle.summary_model import SummaryModel, Worded
 from memory_service.lifecycle.summary_text import head_line, rules_text, summary_memory
 from memory_service.models.ports import Vector
+from memory_service.scripts import is_chinese
 from memory_service.settings import Heat
 from memory_service.stores.postgres import changes, compression, memories
 from memory_service.stores.postgres.compression import Asked, Row

@@ -1,7 +1,8 @@
-"""What happens to a summary when one of its sources goes, and to the sources when their summary goes?
+"""What happens to a summary when one of its sources goes or is changed, and to the sources when their summary goes?
 
 Every memory is erased through `erase`: in the same transaction a summary that told of it is erased too, and one without it takes
 its place, or the last ones come back when too few are left.  So no line at which the process dies leaves a text behind.
+A source that is corrected is told anew in the same way: what was put right does not live on in the summary.
 Whoever erases a summary erases what it was made from: each of these says what it said.
 """
 
@@ -22,6 +23,12 @@ from memory_service.stores.postgres.pool import Connection
 from memory_service.vocabulary import Vocabulary
 from memory_service.write.drafts import differences
 from memory_service.write.indexing import indexed_text
+
+# What a summary takes from its sources, and where they belong.
+TOLD = frozenset({
+    "content", "summary", "category", "event_type", "tags", "entities", "outcome", "importance", "confidence", "occurred_at",
+    "valid_from", "state", "superseded_by",
+})  # fmt: skip
 
 
 class Families:
@@ -49,6 +56,14 @@ class Families:
         """Before any row is locked: whoever changes the summaries of one user does it one after another."""
         await compression.lock_users_of(connection, tenant, ids)
 
+    async def line_up(self, connection: Connection, tenant: str, ids: Sequence[UUID]) -> None:
+        """As `lock`, before a change that concerns others only when the memory is in a summary.
+
+        One that comes into a summary between here and the locking of its row is found by Postgres as a deadlock at the
+        worst, and the transaction runs again.
+        """
+        await compression.lock_users_of(connection, tenant, ids, compressed_only=True)
+
     async def erase(self, connection: Connection, tenant: str, ids: Sequence[UUID]) -> int:
         """Erase these with all that was derived from their texts → how many of these there were, summaries' sources counted."""
         named = await memories.get_many(connection, tenant, ids, lock=True)
@@ -67,6 +82,18 @@ class Families:
         if source.superseded_by is not None:
             for head in await memories.get_many(connection, source.tenant, [source.superseded_by], lock=True):
                 await self._remade(connection, head)
+
+    async def released(self, connection: Connection, before: Memory, after: Memory) -> Memory:
+        """What `after` is to be saved as: one that is given an end leaves its summary, which has none."""
+        if before.state != "compressed" or after is before or after.expires_at is None:
+            return after
+        was = await compression.states_before(connection, before.tenant, [before.id])
+        return replace(after, state="active" if was.get(before.id) == "active" else "cold", superseded_by=None)
+
+    async def follow(self, connection: Connection, before: Memory, after: Memory) -> None:
+        """Once `after` is saved: the summary that told of `before` is made anew when that would read differently."""
+        if before.state == "compressed" and TOLD & set(differences(before, after)):
+            await self.leave(connection, before)
 
     async def _heads(self, connection: Connection, tenant: str, doomed: Collection[Memory]) -> list[Memory]:
         """Summaries that tell of the doomed and are not doomed themselves."""

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from memory_service.errors import LanguageModelBadAnswer, ModelUnavailable
-from memory_service.experience.trajectory import is_chinese
 from memory_service.lifecycle.insight_rules import InsightNumbers
 from memory_service.lifecycle.insight_text import LessonTexts
 from memory_service.lifecycle.insights import ABSENT, Finding
@@ -17,6 +16,7 @@ from memory_service.lifecycle.summary_model import NUMBER
 from memory_service.models.language_data import as_data
 from memory_service.models.ports import LanguageModel
 from memory_service.models.prompts import read_prompt
+from memory_service.scripts import is_chinese
 
 PROMPT = Path(__file__).parent / "prompts" / "insight.toml"
 PURPOSE = "insight"

@@ -1,9 +1,10 @@
 """Which memories belong together, and who may say so?  The graph by hand.
 
-Both ends must be memories that the caller may change; anything else answers like a memory that is not there.
+Both ends must be memories that the caller may change; anything else answers like a memory that is not there.  They belong to one
+user, or one of them to the common pool: a relation shows the id of its other end.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -40,22 +41,29 @@ class Tied:
 class Relations:
     """Ties, unties and lists memories."""
 
-    def __init__(self, postgres: Postgres, clock: Clock, nudge: Callable[[], None]) -> None:
+    def __init__(self, postgres: Postgres, relations_max: int, clock: Clock, nudge: Callable[[], None]) -> None:
         self._postgres = postgres
+        self._relations_max = relations_max
         self._clock = clock
         self._nudge = nudge
 
     async def tie(self, caller: Caller, ends: Ends, weight: float | None, record: Record) -> Tied:
-        """Add a relation, or set the weight of one that is there.  Raises NotFound, InvalidFields."""
+        """Add a relation, or set the weight of one that is there.  Raises NotFound, and InvalidFields for two users' memories
+        and for an end that has `relations_max` already.
+        """
         if ends.source_id == ends.target_id:
             raise InvalidFields.of("target_id", "must be another memory than source_id")
 
         async def work(connection: Connection) -> Tied:
             now = self._clock()
-            known = await relations.lock_ends(connection, caller, (ends.source_id, ends.target_id), now)
-            _check(ends, known)
             pair = (ends.source_id, ends.target_id)
+            known = await relations.lock_ends(connection, caller, pair, now, alone=True)
+            _check(ends, known)
+            if not relations.may_be_tied(known[ends.source_id], known[ends.target_id]):
+                raise InvalidFields.of("target_id", "is a memory of another user than source_id, and neither is shared")
             tied = Tied(*await relations.tie(connection, caller.tenant, pair, ends.relation_type, weight, now))
+            if tied.new:
+                await self._check_room(connection, caller, ends)
             await record(connection, tied)
             return tied
 
@@ -92,6 +100,16 @@ class Relations:
 
         return await self._postgres.read(work)
 
+    async def _check_room(self, connection: Connection, caller: Caller, ends: Ends) -> None:
+        """With the new relation in place.  Raises InvalidFields naming the end that has too many."""
+        most = self._relations_max
+        found = await relations.counts(connection, caller.tenant, (ends.source_id, ends.target_id), most + 1)
+        for field, one in (("source_id", ends.source_id), ("target_id", ends.target_id)):
+            if found[one] > most:
+                raise InvalidFields.of(
+                    field, f"this memory has {most} relations already, which is the most it can have"
+                )
+
     async def _forget(self, connection: Connection, caller: Caller, source: Memory, target: UUID) -> None:
         kept = tuple(one for one in source.related_ids if one != target)
         after = replace(source, related_ids=kept, version=source.version + 1, updated_at=self._clock())
@@ -102,7 +120,7 @@ class Relations:
         await changes.save_state(connection, after)
 
 
-def _check(ends: Ends, known: set[UUID]) -> None:
+def _check(ends: Ends, known: Collection[UUID]) -> None:
     """Raises NotFound naming the end that is not there for this caller."""
     for field, one in (("source_id", ends.source_id), ("target_id", ends.target_id)):
         if one not in known:

@@ -18,12 +18,13 @@ from memory_service.experience.confidence import same_action
 from memory_service.experience.distill_rules import DistillRules
 from memory_service.experience.drafts import NewLesson
 from memory_service.experience.store import LessonRules
-from memory_service.experience.trajectory import is_chinese, step_of
+from memory_service.experience.trajectory import step_of
 from memory_service.lifecycle.insight_model import InsightModel
 from memory_service.lifecycle.insight_rules import InsightNumbers
 from memory_service.lifecycle.insight_text import LessonTexts, fact_text, insight_id, lesson_texts
 from memory_service.lifecycle.insights import Episode, Finding, conditions_of, findings_of
 from memory_service.lifecycle.report import JobItem, JobReport, JobRun
+from memory_service.scripts import is_chinese
 from memory_service.settings import Heat
 from memory_service.shapes import memory_json
 from memory_service.stores.postgres import changes, experiences, insights, memories, relations

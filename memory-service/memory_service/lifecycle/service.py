@@ -1,26 +1,24 @@
-"""How does a memory change by hand besides its text?  History, rollback, cold storage, pins, feedback and uses.
+"""How does a memory change by hand besides its text?  History, rollback, cold storage and pins.
 
 Each call is one transaction with the row locked, and leaves an outbox row when state or version changed, so that vectors
 follow.  Which change is right is decided by the pure modules beside this one.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from memory_service.domain import SHARED_USER, Caller, Clock, FeedbackOutcome, Json, Memory
-from memory_service.errors import Gone, InvalidFields, NotFound, StaleVersion
+from memory_service.domain import Caller, Clock, Json, Memory
+from memory_service.errors import Gone, NotFound, StaleVersion
 from memory_service.lifecycle import ageing
 from memory_service.lifecycle.families import Families
-from memory_service.lifecycle.feedback_settings import FeedbackNumbers
 from memory_service.lifecycle.versions import HistoryPage, content_of, history_page
 from memory_service.settings import Heat, Tunables
 from memory_service.shapes import memory_json
-from memory_service.stores.postgres import changes, feedback, memories, relations, versions
-from memory_service.stores.postgres.feedback import Said, Warmth
+from memory_service.stores.postgres import changes, memories, relations, versions
 from memory_service.stores.postgres.memories import IndexedText
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.vocabulary import Vocabulary
@@ -30,21 +28,10 @@ from memory_service.write.indexing import indexed_text
 # Commits something of the caller's (the idempotent answer) together with the change.
 Record = Callable[[Connection, Any], Awaitable[None]]
 Decide = Callable[[Memory, datetime], Memory]
-Flush = Callable[[], Awaitable[None]]
-SECONDS_A_DAY = 86_400
-
-
-@dataclass(frozen=True, slots=True)
-class Feedback:
-    """What a caller says about a memory; `retrieval_id` is the search that brought it."""
-
-    outcome: FeedbackOutcome
-    retrieval_id: UUID | None = None
-    note: str | None = None
 
 
 class Lifecycle:
-    """`flush_log` writes what this process's log of retrievals still holds: feedback may come faster than the log."""
+    """One for the process."""
 
     def __init__(
         self,
@@ -53,17 +40,14 @@ class Lifecycle:
         tunables: Tunables,
         clock: Clock,
         nudge: Callable[[], None],
-        flush_log: Flush,
         families: Families,
     ) -> None:
         self._postgres = postgres
         self._vocabulary = vocabulary
         self._inline_chars_max = tunables.write.inline_chars_max
         self._heat: Heat = tunables.heat
-        self._numbers = tunables.section("feedback", FeedbackNumbers)
         self._clock = clock
         self._nudge = nudge
-        self._flush_log = flush_log
         self._families = families
 
     async def history(self, caller: Caller, memory_id: UUID, below: int | None, limit: int) -> HistoryPage:
@@ -90,6 +74,7 @@ class Lifecycle:
         text: IndexedText | None = None
 
         async def work(connection: Connection) -> Memory:
+            await self._families.line_up(connection, caller.tenant, [memory_id])
             memory = await self._locked(connection, caller, memory_id, expected_version, restoring=True)
             now, after = self._clock(), memory
             if version != memory.version:
@@ -97,12 +82,18 @@ class Lifecycle:
                     raise NotFound(f"the memory has no version {version}")
                 patch = content_of(snapshot, now)
                 ends = await relations.lock_ends(connection, caller, patch.get("related_ids", ()), now)
-                patch["related_ids"] = tuple(one for one in patch.get("related_ids", ()) if one in ends)
+                patch["related_ids"] = tuple(
+                    one
+                    for one in patch.get("related_ids", ())
+                    if one in ends and relations.may_be_tied(memory.user_id, ends[one])
+                )
                 after = apply_patch(memory, patch, None, now)
+            after = await self._families.released(connection, memory, after)
             if after is not memory and differences(memory, after):
                 await self._keep(connection, caller, memory, after, f"rollback to version {version}")
                 await changes.save(connection, after, text or indexed_text(after, self._vocabulary))
                 await relations.follow_related(connection, memory, after)
+                await self._families.follow(connection, memory, after)
                 after = replace(after, index_state="pending")
             else:
                 after = memory
@@ -138,61 +129,6 @@ class Lifecycle:
     async def unpin(self, caller: Caller, memory_id: UUID, expected_version: int | None, record: Record) -> Memory:
         """It cools again.  Raises NotFound, StaleVersion."""
         return await self._change(caller, memory_id, ageing.unpinned, "unpin", expected_version, record)
-
-    async def feedback(self, caller: Caller, memory_id: UUID, said: Feedback, record: Record) -> Memory:
-        """Heat and confidence move.  Raises NotFound, and InvalidFields for a retrieval that did not bring this memory."""
-        searcher = None
-        if said.retrieval_id is not None:
-            searcher = await self._searcher(caller, memory_id, said.retrieval_id)
-
-        async def work(connection: Connection) -> Memory:
-            memory, now = await self._locked(connection, caller, memory_id, None), self._clock()
-            after = ageing.judged(memory, said.outcome, now, self._heat, self._numbers)
-            if after.version > memory.version:
-                await self._keep(connection, caller, memory, after, f"feedback_{said.outcome}")
-                await changes.save_state(connection, after)
-                after = replace(after, index_state="pending")
-            else:
-                await feedback.save_heat(connection, after)
-            row = (caller.tenant, searcher or memory.user_id, memory_id, now, caller.actor)
-            await feedback.insert(connection, Said(*row, said.outcome, said.note, said.retrieval_id))
-            if searcher is not None and said.retrieval_id is not None and said.outcome in ("success", "failure"):
-                await feedback.note_used(connection, caller.tenant, searcher, said.retrieval_id, [memory_id])
-            await record(connection, after)
-            return after
-
-        after = await self._postgres.transaction(work)
-        self._nudge()
-        return after
-
-    async def mark_used(
-        self,
-        tenant: str,
-        user_id: str,
-        ids: Sequence[UUID],
-        *,
-        retrieval_id: UUID | None = None,
-        task_id: str | None = None,
-    ) -> list[UUID]:
-        """These memories were used in a finished task: each is `use_gain` warmer.  Those for which that is new.
-
-        Counted once per task (or per retrieval without one), however often it is told.  Ids that are not the user's or
-        the common pool's are left out.
-        """
-        if not ids or (task_id is None and retrieval_id is None):
-            return []
-        occasion = f"task:{task_id}" if task_id is not None else f"retrieval:{retrieval_id}"
-        warmth = Warmth(self._heat.use_gain, self._heat.decay, self._heat.decay_days * SECONDS_A_DAY)
-        if retrieval_id is not None:
-            await self._flush_log()
-
-        async def work(connection: Connection) -> list[UUID]:
-            counted = await feedback.mark_used(connection, tenant, user_id, ids, occasion, self._clock(), warmth)
-            if retrieval_id is not None:
-                await feedback.note_used(connection, tenant, user_id, retrieval_id, ids)
-            return counted
-
-        return await self._postgres.transaction(work)
 
     async def _change(
         self,
@@ -261,27 +197,3 @@ class Lifecycle:
             return None
         old = apply_patch(memory, content_of(snapshot, self._clock()), None, self._clock())
         return await asyncio.to_thread(indexed_text, old, self._vocabulary)
-
-    async def _searcher(self, caller: Caller, memory_id: UUID, retrieval_id: UUID) -> str:
-        """Who searched.  Raises NotFound for an unknown memory, InvalidFields for a retrieval that did not bring it.
-
-        The log is written behind the answer, here within moments, by another process within `retrieval_wait_s`.
-        """
-        memory = await self._postgres.read(lambda c: memories.get(c, caller, memory_id, self._clock()))
-        if memory is None:
-            raise NotFound
-        await self._flush_log()
-        found = await self._retrieval(caller, retrieval_id, memory)
-        if found is None:
-            await asyncio.sleep(self._numbers.retrieval_wait_s)
-            found = await self._retrieval(caller, retrieval_id, memory)
-        if found is None:
-            raise InvalidFields.of("retrieval_id", "there is no such retrieval, or it did not bring this memory")
-        return found
-
-    async def _retrieval(self, caller: Caller, retrieval_id: UUID, memory: Memory) -> str | None:
-        """Whose retrieval it was, if it is one that the caller may speak of and that brought the memory."""
-        found = await self._postgres.read(lambda c: feedback.retrieval_of(c, caller.tenant, retrieval_id, memory.id))
-        if found is None or not found[1] or not caller.may_act_for(found[0]):
-            return None
-        return found[0] if memory.user_id in (found[0], SHARED_USER) else None

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from memory_service.domain import Json, Memory
-from memory_service.experience.trajectory import flat_arguments, is_chinese, text_of
+from memory_service.experience.trajectory import flat_arguments, text_of
 from memory_service.lifecycle.compress_rules import CompressNumbers, TextPatterns
+from memory_service.scripts import is_chinese
 from memory_service.timestamps import time_text
 from memory_service.write.drafts import plain_summary
 from memory_service.write.duplicates import normalise_text

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from memory_service.domain import Memory
 from memory_service.errors import LanguageModelBadAnswer, ModelUnavailable
-from memory_service.experience.trajectory import is_chinese
 from memory_service.lifecycle.compress_rules import CompressNumbers
 from memory_service.lifecycle.summary_facts import Facts
 from memory_service.lifecycle.summary_text import detail_lines, head_line
 from memory_service.models.language_data import as_data
 from memory_service.models.ports import LanguageModel
 from memory_service.models.prompts import read_prompt
+from memory_service.scripts import is_chinese
 from memory_service.write.drafts import plain_summary
 
 PROMPT = Path(__file__).parent / "prompts" / "compress.toml"

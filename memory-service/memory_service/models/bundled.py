@@ -11,19 +11,14 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import onnxruntime
 
 from memory_service.errors import SetupRefused
 from memory_service.models.e5_build import GRAPH_VERSION, BuiltModel, ensure_built
-from memory_service.models.e5_onnx import ATTENTION_MASK, EMBEDDING, INPUT_IDS
 from memory_service.models.e5_source import REQUIREMENT
 from memory_service.models.e5_tokenizer import E5Tokenizer
 from memory_service.models.e5_weights import WEIGHTS_SHA256
 from memory_service.models.embedding_settings import EmbeddingTunables
-from memory_service.models.packing import packed
+from memory_service.models.onnx_session import encode_packed, open_session
 from memory_service.models.ports import EmbeddingFingerprint, Vector
 
 MODEL = "intfloat/multilingual-e5-small"
@@ -41,7 +36,7 @@ class BundledModel:
         vocabulary = built.vocabulary()
         self._bos, self._eos, self._pad = vocabulary.bos, vocabulary.eos, vocabulary.pad
         with ThreadPoolExecutor(1) as beside:  # 0.4 s in ONNX Runtime, without the interpreter's lock
-            session = beside.submit(_session, built.model)
+            session = beside.submit(open_session, built.model)
             self._tokenizer = E5Tokenizer(vocabulary)
             self._session = session.result()
         revision = f"{REQUIREMENT.replace('==', '-')}-q4-{WEIGHTS_SHA256[:12]}-v{GRAPH_VERSION}"
@@ -63,29 +58,7 @@ class BundledModel:
 
     def encode(self, texts: Sequence[str]) -> Vector:
         ids = [[self._bos, *self._tokenizer.ids(text)[: _WINDOW_TOKENS - 2], self._eos] for text in texts]
-        vectors = np.empty((len(ids), self.dimensions), np.float32)
-        lengths = [len(row) for row in ids]
-        for rows in packed(lengths, self._tunables.batch_tokens_max, self._tunables.batch_length_ratio_max):
-            vectors[rows] = self._run([ids[row] for row in rows])
-        return vectors
-
-    def _run(self, rows: list[list[int]]) -> Vector:
-        shape = len(rows), max(len(row) for row in rows)
-        ids, mask = np.full(shape, self._pad, np.int64), np.zeros(shape, np.int64)
-        for number, row in enumerate(rows):
-            ids[number, : len(row)] = row
-            mask[number, : len(row)] = 1
-        (vectors,) = self._session.run([EMBEDDING], {INPUT_IDS: ids, ATTENTION_MASK: mask})
-        return np.asarray(vectors, np.float32)
-
-
-def _session(model: Path) -> Any:
-    """One intra-op thread without spinning: parallelism comes from concurrent runs, which does not collapse under load."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        return encode_packed(self._session, ids, self._pad, self.dimensions, self._tunables)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -117,6 +117,10 @@ class E5Weights:
         per_row = columns // BLOCK
         return QuantisedMatrix(nibbles.reshape(-1, per_row, BLOCK // 2), scales.reshape(-1, per_row))
 
+    def matrix(self, name: str, columns: int) -> Float32:
+        """The same in float32, of shape (rows, columns)."""
+        return self.quantised(name, columns).dequantised()
+
     def _read(self, layout: str) -> tuple[int, ...]:
         values = struct.unpack_from(layout, self._bytes, self._at)
         self._at += struct.calcsize(layout)

@@ -11,6 +11,7 @@ from memory_service.models.embedding_settings import EmbedderConfig, EmbeddingTu
 from memory_service.models.hub import HubModel
 from memory_service.models.local import LocalEmbedder
 from memory_service.models.offline import HASH_MODEL, HashEmbedder
+from memory_service.models.onnx_folder import OnnxFolderModel
 from memory_service.models.openai_embeddings import OpenAIEmbedder
 from memory_service.models.ports import Embedder
 from memory_service.models.windows import WindowRule
@@ -32,14 +33,16 @@ async def open_embedder(
             return await asyncio.to_thread(_bundled, config, tunables, progress, observer)
         case "sentence-transformers":
             return await asyncio.to_thread(_hub, config, tunables, progress, observer)
+        case "onnx":
+            return await asyncio.to_thread(_onnx, config, tunables, progress, observer)
         case "openai":
             return await OpenAIEmbedder.open(config, tunables, observer)
         case "hash":
             return _hash(config, tunables)
         case unknown:
             raise SetupRefused(
-                f"HINDSIGHT_EMBEDDING_PROVIDER={unknown} is not known. Use bundled, sentence-transformers, openai, or hash "
-                "(no model: compares spelling only)."
+                f"HINDSIGHT_EMBEDDING_PROVIDER={unknown} is not known. Use bundled, onnx, sentence-transformers, openai, "
+                "or hash (no model: compares spelling only)."
             )
 
 
@@ -71,6 +74,12 @@ def _hub(
     model = HubModel(config, tunables)
     progress(f"embedding model {model.fingerprint.model} is ready")
     return LocalEmbedder(model, tunables, _TORCH_WORKERS, observer)
+
+
+def _onnx(
+    config: EmbedderConfig, tunables: EmbeddingTunables, progress: Progress, observer: EmbedderObserver | None
+) -> Embedder:
+    return LocalEmbedder(OnnxFolderModel(config, tunables, progress), tunables, tunables.worker_count(), observer)
 
 
 def _hash(config: EmbedderConfig, tunables: EmbeddingTunables) -> Embedder:

@@ -14,7 +14,7 @@ from pathlib import Path
 class EmbedderConfig:
     """Which model makes the vectors.  `None` means the provider's own default.
 
-    `provider` is bundled, sentence-transformers, openai or hash (the deterministic twin without a model).
+    `provider` is bundled, onnx, sentence-transformers, openai or hash (the deterministic twin without a model).
     """
 
     provider: str = "bundled"

@@ -10,6 +10,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from memory_service.models.ports import EmbeddingFingerprint, Vector
 
 DEFAULT_MODEL = "intfloat/multilingual-e5-small"
 _WINDOW_TOKENS_UNSAID = 512  # BERT's, for the few models that do not state theirs
-_QUERY_PROMPTS, _PASSAGE_PROMPTS = ("query",), ("passage", "document")
+QUERY_PROMPTS, PASSAGE_PROMPTS = ("query",), ("passage", "document")
 
 
 class HubModel:
@@ -36,8 +37,8 @@ class HubModel:
         self._encoding, self._counting = threading.Lock(), threading.Lock()
         self._tokenizer = copy.deepcopy(self._model.tokenizer)
         prompts = getattr(self._model, "prompts", None) or {}
-        query = _prefix(config.query_prefix, prompts, _QUERY_PROMPTS, name)
-        passage = _prefix(config.passage_prefix, prompts, _PASSAGE_PROMPTS, name)
+        query = prefix_of(config.query_prefix, prompts, QUERY_PROMPTS, name)
+        passage = prefix_of(config.passage_prefix, prompts, PASSAGE_PROMPTS, name)
         dimensions = int(self.encode(["dimensions"]).shape[1])
         self._fingerprint = EmbeddingFingerprint(name, _revision(name, config, self._model), dimensions, query, passage)
 
@@ -80,6 +81,8 @@ def _loaded(name: str, config: EmbedderConfig) -> Any:
             "HINDSIGHT_EMBEDDING_PROVIDER=sentence-transformers needs a package that is not installed. "
             f"Run: {sys.executable} -m pip install 'sentence-transformers>=6.2,<7'"
         ) from error
+    with suppress(ImportError, AttributeError):  # its progress bars would stand between the JSON lines of the log
+        importlib.import_module("transformers.utils.logging").disable_progress_bar()
     try:
         return package.SentenceTransformer(
             name, revision=config.revision, device=config.device, truncate_dim=config.dimensions
@@ -91,7 +94,7 @@ def _loaded(name: str, config: EmbedderConfig) -> Any:
         ) from error
 
 
-def _prefix(chosen: str | None, prompts: Mapping[str, str], names: Sequence[str], model: str) -> str:
+def prefix_of(chosen: str | None, prompts: Mapping[str, str], names: Sequence[str], model: str) -> str:
     """The operator's word first, then what the model was published with, then what the E5 family's card asks for."""
     if chosen is not None:
         return chosen
@@ -107,12 +110,13 @@ def _revision(name: str, config: EmbedderConfig, model: Any) -> str:
     """What tells two states of one model apart: a digest of a folder's files, else the hub's commit, else what was asked."""
     folder = Path(name).expanduser()
     if folder.is_dir():
-        return f"sha256-{_digest(folder)[:16]}"
+        return f"sha256-{folder_digest(folder)[:16]}"
     commit = getattr(getattr(getattr(model[0], "auto_model", None), "config", None), "_commit_hash", None)
     return str(commit or config.revision or "main")
 
 
-def _digest(folder: Path) -> str:
+def folder_digest(folder: Path) -> str:
+    """sha256 over the names and contents of all files."""
     whole = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and ".git" not in path.parts):
         whole.update(f"{path.relative_to(folder).as_posix()}\0".encode())

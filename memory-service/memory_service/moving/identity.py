@@ -6,7 +6,8 @@ So every later chunk, repeat and reference finds the same one without anything b
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import UUID
@@ -39,11 +40,15 @@ class Place:
 
 @dataclass(slots=True)
 class Known:
-    """What this server knows of the ids of some lines and of their twins.  `erased` says of an id whether we erased it."""
+    """What this server knows of the ids of some lines and of their twins.  `erased` says of an id whether we erased it;
+    `relations` are those between these ids, `relation_counts` how many of any kind each end has.
+    """
 
     tenant: str
     owners: dict[UUID, Owner] = field(default_factory=dict)
     erased: Mapping[UUID, bool] = field(default_factory=dict)
+    relations: Collection[tuple[UUID, UUID, str]] = frozenset()
+    relation_counts: Counter[UUID] = field(default_factory=Counter)
 
     def place(self, old: UUID, user_id: str) -> Place | None:
         """Where the thing of this id goes for this user; None: it was erased and may not come back."""

@@ -54,6 +54,7 @@ class ConflictLine:
     created_at: datetime
     resolved_at: datetime | None
     resolved_by: str | None
+    found_by: str
 
 
 Thing = Memory | Experience | VersionLine | RelationLine | ConflictLine | Draft | NewLesson

@@ -35,10 +35,11 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What planning lessons goes by."""
+    """What planning lessons and relations goes by."""
 
     confidence: ConfidenceSettings
     patterns_max: int
+    relations_max: int
 
 
 @dataclass(slots=True)
@@ -201,12 +202,18 @@ class Plan:
         source = self._there(line, relation.source_id, "memory")
         target = self._there(line, relation.target_id, "memory", shared=True) if source else None
         if source is None or target is None:
-            return
+            return None
         key = (source[0], target[0], relation.relation_type)
-        if key in self.relations:
+        if key in self.relations or key in self.known.relations:
             self.told.unchanged += 1
-        else:
-            self.relations[key] = relation
+            return None
+        for end, one in (("source_id", key[0]), ("target_id", key[1])):
+            if self.known.relation_counts[one] >= self.bounds.relations_max:
+                detail = f"{end}: this memory has {self.bounds.relations_max} relations already"
+                return self._refuse(line, "invalid", detail)
+        self.known.relation_counts.update(key[:2])
+        self.relations[key] = relation
+        return None
 
     def _conflict(self, line: Line, conflict: ConflictLine) -> None:
         place = self.known.place(conflict.id, line.user_id)

@@ -7,7 +7,7 @@ index texts in a thread → lock the ids, the users' lessons and the rows → as
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from memory_service.domain import Caller, Clock, Experience, Memory
@@ -37,6 +37,14 @@ Record = Callable[[Connection, Any], Awaitable[None]]
 CAUSE = "imported"
 
 
+class Summaries(Protocol):
+    """Keeps summaries true to their sources: `line_up` before rows are locked, `follow` when one was replaced."""
+
+    async def line_up(self, connection: Connection, tenant: str, ids: Sequence[UUID]) -> None: ...
+
+    async def follow(self, connection: Connection, before: Memory, after: Memory) -> None: ...
+
+
 class Imports:
     """`take` slices, then `finish`."""
 
@@ -46,17 +54,21 @@ class Imports:
         vocabulary: Vocabulary,
         rules: LessonRules,
         numbers: MovingNumbers,
+        relations_max: int,
         seed: SeedMemory,
         clock: Clock,
         nudge: Callable[[], None],
+        summaries: Summaries,
     ) -> None:
         self._postgres = postgres
         self._vocabulary = vocabulary
         self.rules = rules
         self.numbers = numbers
+        self._relations_max = relations_max
         self._seed = seed
         self._clock = clock
         self._nudge = nudge
+        self._summaries = summaries
 
     async def take(self, caller: Caller, lines: Sequence[Line]) -> Imported:
         """Store one slice; what became of its lines.  Raises StoreUnavailable."""
@@ -122,7 +134,7 @@ class Imports:
         patterns = {user: await experiences.patterns_of_user(connection, caller.tenant, user) for user in users}
         same = await memories.find_same_text(connection, caller.tenant, pairs, now) if pairs else []
         texts = {pair for pair in pairs for one in same if pair == (one.user_id, content_hash(one.content))}
-        bounds = Bounds(self.rules.confidence, self.rules.numbers.patterns_per_user_max)
+        bounds = Bounds(self.rules.confidence, self.rules.numbers.patterns_per_user_max, self._relations_max)
         return Plan(caller.tenant, now, known, bounds, {one.condition_hash: one for one in active}, patterns, texts)
 
     async def _known(self, connection: Connection, caller: Caller, made: Sequence[Made | Line]) -> Known:
@@ -132,12 +144,17 @@ class Imports:
             named = _ids(one)
             asked |= {*named, *(twin_of(caller.tenant, _user(one), old) for old in named)}
         ids = sorted(asked)
+        await self._summaries.line_up(connection, caller.tenant, ids)
         await imports.lock_memories(connection, caller.tenant, ids)
         owners = {
             row.id: Owner(row.what, row.ours, row.user_id, row.version, row.detail)  # type: ignore[arg-type]
             for row in await imports.owners(connection, caller.tenant, ids)
         }
-        return Known(caller.tenant, owners, await imports.erased(connection, caller, ids))
+        known = Known(caller.tenant, owners, await imports.erased(connection, caller, ids))
+        if any(isinstance(one.thing, RelationLine) for one in made):
+            known.relations = await relations.among(connection, caller.tenant, ids)
+            known.relation_counts.update(await relations.counts(connection, caller.tenant, ids, self._relations_max))
+        return known
 
     async def _write(self, connection: Connection, caller: Caller, plan: Plan, seqs: dict[str, int]) -> dict[str, int]:
         """The rows of the plan; how many of those that may have been here were new."""
@@ -178,6 +195,8 @@ class Imports:
             )
             await changes.save(connection, after, text)
             await relations.follow_related(connection, before[one], after)
+        for one, (after, _) in plan.saved_memories.items():  # when all are saved: a summary tells of several of them
+            await self._summaries.follow(connection, before[one], after)
 
     async def _lessons(self, connection: Connection, caller: Caller, plan: Plan, seqs: dict[str, int]) -> None:
         """Those that give way first: at no moment are two active for the same conditions."""

@@ -2,25 +2,32 @@
 
 The collection's name carries a hash of the embedding fingerprint, and a vector knows its fingerprint (models/switching.py),
 so that vectors of two models never meet, also while the model is being changed.  The alias (settings) points to the
-collection in use for people and backups; nothing here reads through it.  Only jobs/relay writes here.
-
-Point id: the memory's id for its first chunk, a UUIDv5 of it for the others.
+collection in use for people and backups; nothing here reads through it.  Only jobs/relay writes here.  How a collection is made
+is qdrant_collection.py's work, what a point carries is qdrant_payload.py's.
 """
 
 import hashlib
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
-from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID
 
 import numpy as np
 
-from memory_service.domain import Experience, Json, Memory, MemoryFilter
+from memory_service.domain import Json, MemoryFilter
 from memory_service.errors import SetupRefused
 from memory_service.models.ports import EmbeddingFingerprint, Vector
 from memory_service.models.switching import fingerprint_of
-from memory_service.stores.qdrant_http import CollectionExists, PointRefused, QdrantHttp
+from memory_service.stores.qdrant_collection import Collection, QdrantNumbers
+from memory_service.stores.qdrant_http import PointRefused, QdrantHttp
+from memory_service.stores.qdrant_payload import (
+    EXPERIENCE_KIND,
+    MEMORY_KINDS,
+    VERSION_FIELD,
+    point_id,
+    points_of,
+    points_of_experience,
+)
 from memory_service.stores.qdrant_points import StoredPoints
 from memory_service.timestamps import time_text
 
@@ -30,27 +37,11 @@ __all__ = [
     "VectorHit",
     "VectorHits",
     "VectorIndex",
+    "point_id",
     "points_of",
     "points_of_experience",
 ]
 
-VERSION_FIELD = "version"
-# Lessons share the collection: each search names the kinds that it means.
-MEMORY_KINDS = ("episodic", "semantic")
-EXPERIENCE_KIND = "experience"
-# Which fields of the payload are indexed, and how; user_id is the tenant index, by which Qdrant groups points on disk.
-PAYLOAD_INDEXES: dict[str, Any] = {
-    "user_id": {"type": "keyword", "is_tenant": True},
-    **dict.fromkeys(
-        (
-            "tenant", "memory_id", "kind", "state", "agent_id", "session_id", "task_id", "tags", "category", "event_type", "outcome",
-        ),
-        "keyword",
-    ),
-    "occurred_at": "datetime",
-}  # fmt: skip
-# With int8 quantisation (config/qdrant.yaml) the best hits are scored again with the full vectors: thresholds mean cosines.
-SEARCH_PARAMS = {"quantization": {"rescore": True, "oversampling": 2.0}}
 MISMATCH_ADVICE = (
     "Either configure the former again and change the model while it serves: hindsight reembed --to MODEL. Or rebuild the "
     "vectors with the new model from Postgres while nothing serves: hindsight reindex --replace"
@@ -95,9 +86,17 @@ class VectorIndex:
     """
 
     def __init__(
-        self, url: str, alias: str, fingerprint: EmbeddingFingerprint, timeout_s: float, api_key: str | None = None
+        self,
+        url: str,
+        alias: str,
+        fingerprint: EmbeddingFingerprint,
+        timeout_s: float,
+        numbers: QdrantNumbers,
+        api_key: str | None = None,
     ) -> None:
         self.alias = alias
+        self._numbers = numbers
+        self._params = numbers.search_params()
         self._http = QdrantHttp(url, api_key, timeout_s)
         self.retarget(fingerprint)
 
@@ -106,6 +105,7 @@ class VectorIndex:
         self.fingerprint = fingerprint
         self.collection = collection_name(self.alias, fingerprint)
         self._points = f"/collections/{self.collection}/points"
+        self._made = Collection(self._http, self.collection, fingerprint, self._numbers)
         self.stored = StoredPoints(self._http, self.collection)
 
     def of(self, fingerprint: EmbeddingFingerprint) -> "VectorIndex":
@@ -136,9 +136,7 @@ class VectorIndex:
 
     async def make(self) -> bool:
         """The collection exists with its indexes, whatever the alias serves; True when it is new and empty."""
-        created = await self._create()
-        await self._index_payload()
-        return created
+        return await self._made.make()
 
     async def serve(self) -> None:
         """Point the alias here, in one step for whoever reads through it."""
@@ -147,28 +145,26 @@ class VectorIndex:
             await self._point_alias(moved=serving is not None)
 
     async def exists(self) -> bool:
-        return await self._exists(self.collection)
+        return await self._made.exists()
 
     async def drop(self) -> None:
         """Remove the collection; nothing happens when there is none."""
-        if await self.exists():
-            await self._http.call("DELETE", f"/collections/{self.collection}")
+        await self._made.drop()
 
     async def missing(self, *, known_active: bool = False) -> bool:
         """Is there no collection to search in?  Raises FingerprintMismatch when there is another model's, as `ensure`."""
         serving = await self._serving()
         if serving is not None and serving != self.collection and not known_active:
             raise FingerprintMismatch(await self._mismatch(serving))
-        return serving is None or not await self._exists(self.collection)
+        return serving is None or not await self.exists()
 
     async def replace(self) -> str | None:
         """For a rebuild: a fresh collection under the alias, whatever it served before; the old one's name, now dropped."""
         serving = await self._serving()
-        if await self._exists(self.collection):
-            await self._http.call("DELETE", f"/collections/{self.collection}")
+        if await self.exists():
+            await self.drop()
             serving = None if serving == self.collection else serving
-        await self._create()
-        await self._index_payload()
+        await self.make()
         await self._point_alias(moved=await self._serving() is not None)
         if serving is not None:
             await self._http.call("DELETE", f"/collections/{serving}")
@@ -197,12 +193,12 @@ class VectorIndex:
 
         `chosen` narrows as far as the payload can tell; Postgres has the last word on every hit.
         """
-        found = await self._http.call("POST", f"{self._of(vector)}/query", _query(vector, chosen, limit, ids))
+        found = await self._http.call("POST", f"{self._of(vector)}/query", self._query(vector, chosen, limit, ids))
         return VectorHits(_best_chunks(found["points"]), len(found["points"]))
 
     async def search_many(self, asked: Sequence[tuple[Vector, MemoryFilter]], limit: int) -> list[list[VectorHit]]:
         """The nearest `limit` chunks of each of many vectors, all of one model, in one request."""
-        searches = [_query(vector, chosen, limit, None) for vector, chosen in asked]
+        searches = [self._query(vector, chosen, limit, None) for vector, chosen in asked]
         points = self._of(asked[0][0]) if asked else self._points
         found = await self._http.call("POST", f"{points}/query/batch", {"searches": searches})
         return [_best_chunks(one["points"]) for one in found]
@@ -212,13 +208,25 @@ class VectorIndex:
     ) -> list[VectorHit]:
         """The nearest `limit` chunks of active lessons, as their experiences."""
         must = [_any("user_id", user_ids), _any("tenant", (tenant,)), _any("kind", (EXPERIENCE_KIND,))]
-        found = await self._http.call("POST", f"{self._of(vector)}/query", _nearest(vector, must, limit))
+        found = await self._http.call("POST", f"{self._of(vector)}/query", self._nearest(vector, must, limit))
         return _best_chunks(found["points"])
 
     def _of(self, vector: Vector) -> str:
         """The points of the vector's own model; a plain array is one of the model in use."""
         made = fingerprint_of(vector)
         return self._points if made is None else f"/collections/{collection_name(self.alias, made)}/points"
+
+    def _query(self, vector: Vector, chosen: MemoryFilter, limit: int, ids: Sequence[UUID] | None) -> Json:
+        return self._nearest(vector, _narrow(chosen, ids), limit)
+
+    def _nearest(self, vector: Vector, must: list[Json], limit: int) -> Json:
+        return {
+            "query": np.asarray(vector),
+            "filter": {"must": must},
+            "limit": limit,
+            "params": self._params,
+            "with_payload": HIT_PAYLOAD,
+        }
 
     async def vectors_of(self, memory_ids: Sequence[UUID]) -> list[StoredVector]:
         """The vectors of these memories' texts, of those that are one chunk: one chunk does not speak for a longer text."""
@@ -230,10 +238,6 @@ class VectorIndex:
             if point["payload"].get("chunks", 1) == 1
         ]
 
-    async def _exists(self, collection: str) -> bool:
-        found = await self._http.call("GET", f"/collections/{collection}/exists")
-        return bool(found["exists"])
-
     async def _serving(self) -> str | None:
         found = await self._http.call("GET", "/aliases")
         return next((a["collection_name"] for a in found["aliases"] if a["alias_name"] == self.alias), None)
@@ -242,31 +246,6 @@ class VectorIndex:
         create = {"create_alias": {"collection_name": self.collection, "alias_name": self.alias}}
         drop = {"delete_alias": {"alias_name": self.alias}}
         await self._http.call("POST", "/collections/aliases", {"actions": [drop, create] if moved else [create]})
-
-    async def _create(self) -> bool:
-        if await self._exists(self.collection):
-            return False
-        vectors = {"size": self.fingerprint.dimensions, "distance": "Cosine"}
-        try:
-            await self._http.call(
-                "PUT", f"/collections/{self.collection}", {"vectors": vectors, "metadata": asdict(self.fingerprint)}
-            )
-        except CollectionExists:
-            return False
-        except PointRefused:
-            if await self._exists(self.collection):  # another process was first; older versions answer 400 to that
-                return False
-            raise
-        return True
-
-    async def _index_payload(self) -> None:
-        """Make the payload indexes that are missing; a crash may have come between the collection and these."""
-        info = await self._http.call("GET", f"/collections/{self.collection}")
-        present = set(info.get("payload_schema") or {})
-        for field, schema in PAYLOAD_INDEXES.items():
-            if field not in present:
-                body = {"field_name": field, "field_schema": schema}
-                await self._http.call("PUT", f"/collections/{self.collection}/index?wait=true", body)
 
     async def _mismatch(self, serving: str) -> str:
         info = await self._http.call("GET", f"/collections/{serving}")
@@ -292,56 +271,6 @@ def collection_name(alias: str, fingerprint: EmbeddingFingerprint) -> str:
 def fingerprint_hash(fingerprint: EmbeddingFingerprint) -> str:
     """Eight hex digits that differ for every differing fingerprint."""
     return hashlib.sha256(repr(sorted(asdict(fingerprint).items())).encode()).hexdigest()[:8]
-
-
-def points_of(memory: Memory, vectors: Vector) -> list[Json]:
-    """One point per row of `vectors` (chunks, dimensions), with the payload that filters may narrow by."""
-    payload = {
-        "tenant": memory.tenant, "user_id": memory.user_id, "memory_id": str(memory.id), VERSION_FIELD: memory.version,
-        "kind": memory.kind, "state": memory.state, "agent_id": memory.agent_id, "session_id": memory.session_id,
-        "task_id": memory.task_id, "tags": list(memory.tags), "category": memory.category, "event_type": memory.event_type,
-        "outcome": memory.outcome, "occurred_at": time_text(memory.occurred_at),
-    }  # fmt: skip
-    return _points(memory.id, payload, vectors)
-
-
-def points_of_experience(experience: Experience, vectors: Vector) -> list[Json]:
-    """One point per row of `vectors` of a lesson's text."""
-    payload = {
-        "tenant": experience.tenant, "user_id": experience.user_id, "memory_id": str(experience.id),
-        VERSION_FIELD: experience.version, "kind": EXPERIENCE_KIND, "state": experience.status, "tags": list(experience.tags),
-    }  # fmt: skip
-    return _points(experience.id, payload, vectors)
-
-
-def _points(of: UUID, payload: Json, vectors: Vector) -> list[Json]:
-    present = {key: value for key, value in payload.items() if value is not None}
-    return [
-        {
-            "id": str(point_id(of, chunk)),
-            "vector": vector,
-            "payload": {**present, "chunk": chunk, "chunks": len(vectors)},
-        }
-        for chunk, vector in enumerate(vectors)
-    ]
-
-
-def point_id(memory_id: UUID, chunk: int) -> UUID:
-    return memory_id if chunk == 0 else uuid5(memory_id, str(chunk))
-
-
-def _query(vector: Vector, chosen: MemoryFilter, limit: int, ids: Sequence[UUID] | None) -> Json:
-    return _nearest(vector, _narrow(chosen, ids), limit)
-
-
-def _nearest(vector: Vector, must: list[Json], limit: int) -> Json:
-    return {
-        "query": np.asarray(vector),
-        "filter": {"must": must},
-        "limit": limit,
-        "params": SEARCH_PARAMS,
-        "with_payload": HIT_PAYLOAD,
-    }
 
 
 def _best_chunks(points: Sequence[Json]) -> list[VectorHit]:

@@ -19,10 +19,11 @@ from typing import Any, Literal, cast
 from urllib.parse import quote, unquote
 
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, RedisError
+from redis.exceptions import OutOfMemoryError, RedisClusterException, RedisError
 
 from memory_service.errors import StoreUnavailable
 
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 SCRIPTS = Path(__file__).parent
 REVISION_CHARS = 16  # working_commit.lua compares this many
 RECONNECT_PAUSE_S = 0.05
+CLUSTER_MARK = "+cluster://"
+CLUSTER_ATTEMPTS = 3  # of one command, while a slot moves or another node takes over
 CommitAnswer = Literal["ok", "stale", "gone", "locked", "used", "finished"]
 
 
@@ -40,6 +43,8 @@ def open_redis(url: str, timeout_s: float, connections_max: int) -> Redis:
     A command that meets a dead connection is sent once more on a new one: all of ours may be repeated.  A time-out is not
     retried, a store that hangs would then hang every request twice as long.
     """
+    if CLUSTER_MARK in url:
+        return _open_cluster(url, timeout_s, connections_max)
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=connections_max,
@@ -49,6 +54,18 @@ def open_redis(url: str, timeout_s: float, connections_max: int) -> Redis:
         retry=Retry(ConstantBackoff(RECONNECT_PAUSE_S), 1, supported_errors=(RedisConnectionError,)),
     )
     return Redis.from_pool(pool)
+
+
+def _open_cluster(url: str, timeout_s: float, connections_max: int) -> Redis:
+    """redis+cluster:// or rediss+cluster:// names one node of a Redis Cluster; the others are found from it."""
+    cluster = RedisCluster.from_url(
+        url.replace(CLUSTER_MARK, "://", 1),
+        max_connections=connections_max,  # to each node
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        retry=Retry(ConstantBackoff(RECONNECT_PAUSE_S), CLUSTER_ATTEMPTS),
+    )
+    return cast("Redis", cluster)  # it has every command that we use; the two have no common type
 
 
 async def ping(redis: Redis) -> None:
@@ -65,7 +82,7 @@ async def reached() -> AsyncIterator[None]:
     except OutOfMemoryError:
         log.warning("redis refuses writes: its memory is full")
         raise StoreUnavailable("redis", "redis is full") from None
-    except (RedisError, OSError, TimeoutError) as error:
+    except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
         log.warning("redis failed: %s", type(error).__name__)
         raise StoreUnavailable("redis") from None
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from memory_service.domain import Json, Outcome
 from memory_service.experience.review import Review
-from memory_service.experience.trajectory import is_chinese
+from memory_service.scripts import is_chinese
 from memory_service.stores.postgres.tasks import TaskRun
 from memory_service.tasks.calls import cut_arguments
 from memory_service.tasks.closing import Closing

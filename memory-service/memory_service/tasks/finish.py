@@ -28,7 +28,8 @@ from memory_service.errors import Conflict, NotFound, StoreUnavailable, TaskFini
 from memory_service.experience.baseline import Effort, baseline_of
 from memory_service.experience.drafts import Distilled
 from memory_service.experience.review import Review, review_trajectory
-from memory_service.experience.trajectory import analysed, is_chinese
+from memory_service.experience.trajectory import analysed
+from memory_service.scripts import is_chinese
 from memory_service.stores.postgres import efforts, experiences, memories
 from memory_service.stores.postgres import tasks as task_rows
 from memory_service.stores.postgres.pool import Connection, Postgres

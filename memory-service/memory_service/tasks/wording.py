@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from memory_service.experience.scenario import sentence
 from memory_service.recall.envelope import TAG, quoted, shortened
-from memory_service.recall.scripts import is_chinese
+from memory_service.scripts import is_chinese
 
 HintType = Literal["failed_before", "worked_before", "experience"]
 ORDER: tuple[HintType, ...] = ("failed_before", "worked_before", "experience")

@@ -1,12 +1,13 @@
 """Which of the memories that are there does a new statement contradict or update?
 
-`judge` compares texts before the transaction, in a thread; `settle` decides inside it, once nobody else can write a statement
-of these users: over rows that may have changed, over those whose vectors are not there yet, and over the other new ones of
-the same request.  It must not write.
+`judge` compares texts before the transaction: the rules in a thread, and a language model, where there is one, what the rules
+say nothing about.  `settle` decides inside it, once nobody else can write a statement of these users: over rows that may have
+changed, over those whose vectors are not there yet, and over the other new ones of the same request.  These last two are
+compared by the rules only, as is what is written at the same moment.  It must not write.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -14,11 +15,14 @@ from uuid import UUID
 from memory_service.domain import Memory, new_id
 from memory_service.settings import Section
 from memory_service.stores.postgres import conflicts, memories
-from memory_service.stores.postgres.conflicts import Conflict
+from memory_service.stores.postgres.conflicts import Conflict, FoundBy
 from memory_service.stores.postgres.pool import Connection, Postgres
+from memory_service.write.conflict_model import ConflictModel, Opinions
 from memory_service.write.conflict_rules import ConflictRules
-from memory_service.write.conflicts import Verdict, relation_between
+from memory_service.write.conflicts import Relation, relation_between
+from memory_service.write.similar import Neighbour
 from memory_service.write.statements import Statement, statements
+from memory_service.write.suspicions import Suspected
 
 
 class ConflictNumbers(Section):
@@ -38,6 +42,15 @@ class Standing:
     superseded: tuple[Memory, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How a new memory stands to an older one, and who says so."""
+
+    relation: Relation
+    reason: str
+    by: FoundBy
+
+
 @dataclass(slots=True)
 class Settled:
     """`new` memories as they are to be inserted, `changed` (before, after) of older rows, what each new one did."""
@@ -50,9 +63,10 @@ class Settled:
 class Contradictions:
     """Finds them; one for the process."""
 
-    def __init__(self, rules: ConflictRules, numbers: ConflictNumbers) -> None:
+    def __init__(self, rules: ConflictRules, numbers: ConflictNumbers, model: ConflictModel | None = None) -> None:
         self._rules = rules
         self.numbers = numbers
+        self._model = model
 
     async def unindexed(self, postgres: Postgres, statements: Sequence[Memory]) -> list[Memory]:
         """Older ones that the vector index can't bring yet.  Ask before the index is asked: what is missing here is there."""
@@ -61,20 +75,39 @@ class Contradictions:
         users, now = sorted({m.user_id for m in statements}), statements[0].created_at
         return await postgres.read(lambda c: self._unindexed(c, statements[0].tenant, users, now))
 
-    async def judge(self, near: Mapping[UUID, tuple[Memory, Sequence[Memory]]]) -> dict[UUID, list[UUID]]:
-        """Ids of the older memories that stand against each new one: new id → (new memory, its neighbours)."""
+    async def judge(
+        self, near: Mapping[UUID, tuple[Memory, Sequence[Neighbour]]], repeated: Collection[UUID] = ()
+    ) -> dict[UUID, Suspected]:
+        """What stands against each new one: new id → (new memory, its neighbours, the nearest first).
+
+        The model is asked about statements that the rules have nothing against; they stand where it does not answer.
+        `repeated` are new ones that will be merged into what they repeat: nobody needs to ask about these.
+        """
         if not near:
             return {}
-        return await asyncio.to_thread(
+        by_rules = await asyncio.to_thread(
             lambda: {new_id: self._against(new, older) for new_id, (new, older) in near.items()}
         )
+        told: dict[UUID, Opinions] = {}
+        if self._model is not None:
+            open_ones = {i: pair for i, pair in near.items() if not by_rules[i] and i not in repeated}
+            asked = {i: (new, self._model.candidates(new, older)) for i, (new, older) in open_ones.items()}
+            told = await self._model.judge(asked)
+        return {
+            i: Suspected("model", (), told[i]) if i in told else Suspected("rules", tuple(ids))
+            for i, ids in by_rules.items()
+        }
 
     def states_something(self, memory: Memory) -> bool:
-        """Is this a statement that another could contradict?"""
-        return memory.kind == "semantic" and bool(statements(memory.content, self._rules))
+        """Is this a statement that another could contradict?  A model also understands what the rules take for a doubt."""
+        if memory.kind != "semantic":
+            return False
+        return (self._model is not None and self._model.reads(memory.content)) or bool(
+            statements(memory.content, self._rules)
+        )
 
     async def settle(
-        self, connection: Connection, new: Sequence[Memory], suspects: Mapping[UUID, Sequence[UUID]], now: datetime
+        self, connection: Connection, new: Sequence[Memory], suspected: Mapping[UUID, Suspected], now: datetime
     ) -> Settled:
         """Decide, with the suspects locked.  `new` are statements about to be inserted, in order; they were made
         (created_at) before the vector index was asked for suspects.
@@ -85,10 +118,11 @@ class Contradictions:
         tenant, users = new[0].tenant, {memory.user_id for memory in new}
         asked_at = min(memory.created_at for memory in new)
         recent = await self._unindexed(connection, tenant, sorted(users), now, fresh=asked_at)
-        wanted = {one for memory in new for one in suspects.get(memory.id, ())} | {memory.id for memory in recent}
+        wanted = {one for memory in new if memory.id in suspected for one in suspected[memory.id].ids}
+        wanted |= {memory.id for memory in recent}
         locked = await memories.get_many(connection, tenant, sorted(wanted), lock=True) if wanted else []
         older = {m.id: m for m in locked if m.state == "active" and m.kind == "semantic" and not m.expired(now)}
-        verdicts = await asyncio.to_thread(self._verdicts, new, older)
+        verdicts = await asyncio.to_thread(self._verdicts, new, older, suspected)
         for memory in new:
             self._apply(settled, memory.id, verdicts[memory.id], older, now)
         before = {m.id: m for m in locked}
@@ -103,8 +137,10 @@ class Contradictions:
             connection, tenant, users, since, now, self.numbers.unindexed_max, fresh
         )
 
-    def _verdicts(self, new: Sequence[Memory], older: Mapping[UUID, Memory]) -> dict[UUID, list[tuple[UUID, Verdict]]]:
-        """(older id, verdict), the newest of the older ones first; older ones of the same request count too."""
+    def _verdicts(
+        self, new: Sequence[Memory], older: Mapping[UUID, Memory], suspected: Mapping[UUID, Suspected]
+    ) -> dict[UUID, list[tuple[UUID, Found]]]:
+        """(older id, what was found), the newest of the older ones first; older ones of the same request count too."""
         read: dict[UUID, list[Statement]] = {}
 
         def told(memory: Memory) -> list[Statement]:
@@ -112,29 +148,38 @@ class Contradictions:
                 read[memory.id] = statements(memory.content, self._rules)
             return read[memory.id]
 
-        found: dict[UUID, list[tuple[UUID, Verdict]]] = {}
+        def between(memory: Memory, other: Memory) -> Found | None:
+            verdict = relation_between(told(memory), told(other), self._rules)
+            if verdict is not None:
+                return Found(verdict.relation, verdict.reason, "rules")
+            opinion = suspected[memory.id].opinions.get(other.id) if memory.id in suspected else None
+            if opinion is None or opinion.text != other.content:  # edited since the model read it
+                return None
+            return Found(opinion.relation, opinion.reason, "model")
+
+        found: dict[UUID, list[tuple[UUID, Found]]] = {}
         ordered = sorted(older.values(), key=lambda m: (m.created_at, m.id), reverse=True)
         for at, memory in enumerate(new):
             against = [*reversed(new[max(0, at - self.numbers.batch_back) : at]), *ordered]
             found[memory.id] = [
-                (other.id, verdict)
+                (other.id, one)
                 for other in against
-                if other.user_id == memory.user_id
-                and (verdict := relation_between(told(memory), told(other), self._rules)) is not None
+                if other.user_id == memory.user_id and (one := between(memory, other)) is not None
             ]
         return found
 
-    def _against(self, new: Memory, older: Sequence[Memory]) -> list[UUID]:
+    def _against(self, new: Memory, older: Sequence[Neighbour]) -> list[UUID]:
         """Ids of those active statements of the same user that stand against this one."""
         said = statements(new.content, self._rules)
-        mine = (o for o in older if (o.user_id, o.kind, o.state) == (new.user_id, "semantic", "active"))
+        near = (one.memory for one in older)
+        mine = (o for o in near if (o.user_id, o.kind, o.state) == (new.user_id, "semantic", "active"))
         return [o.id for o in mine if relation_between(said, statements(o.content, self._rules), self._rules)]
 
     def _apply(
         self,
         settled: Settled,
         new: UUID,
-        verdicts: Sequence[tuple[UUID, Verdict]],
+        verdicts: Sequence[tuple[UUID, Found]],
         older: dict[UUID, Memory],
         now: datetime,
     ) -> None:
@@ -155,6 +200,7 @@ class Contradictions:
                 now,
                 None,
                 None,
+                against[1].by,
             )
             settled.new[new] = replace(memory, conflict_id=raised.id)
             self._change(settled, older, against[0], now, conflict_id=raised.id)

@@ -60,6 +60,7 @@ class Written:
 
     `superseded` is the newest memory that it updated; a conflict is the memory's conflict_id.
     `inferred_by` is what read the text: a language model or the rules; None when the draft was to be stored as given.
+    `compared_by` is what compared a statement with older ones; None for what states nothing, or was not to be compared.
     """
 
     status: Literal["created", "duplicate", "conflict", "superseded"]
@@ -67,6 +68,7 @@ class Written:
     similarity: float | None = None
     superseded: UUID | None = None
     inferred_by: Literal["model", "rules"] | None = None
+    compared_by: Literal["model", "rules"] | None = None
 
 
 def complete(draft: Draft, tenant: str, reading: Summary | None, now: datetime, write: Write, heat: Heat) -> Memory:

@@ -15,20 +15,21 @@ from memory_service.stores.postgres.memories import IndexedText
 from memory_service.write.drafts import Draft, Written, merge_duplicate
 from memory_service.write.duplicates import content_hash
 from memory_service.write.similar import Match
+from memory_service.write.suspicions import Suspected
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A draft on its way: the memory it would become and, perhaps, an older one that means the same.
 
-    `states_something`: others could contradict it; `suspects` are ids of older memories that seem to.
+    `states_something`: others could contradict it; `suspected` are older memories that seem to.
     """
 
     draft: Draft
     memory: Memory
     text: IndexedText
     match: Match | None = None
-    suspects: tuple[UUID, ...] = ()
+    suspected: Suspected | None = None
     states_something: bool = False
     inferred_by: Literal["model", "rules"] | None = None
 

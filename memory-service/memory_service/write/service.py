@@ -15,7 +15,6 @@ from uuid import UUID
 from memory_service.domain import Caller, Clock, Memory
 from memory_service.errors import (
     HindsightError,
-    InvalidFields,
     NotFound,
     StaleVersion,
     StoreUnavailable,
@@ -31,9 +30,11 @@ from memory_service.write.duplicates import content_hash
 from memory_service.write.indexing import indexed_text
 from memory_service.write.plan import Prepared
 from memory_service.write.reading import Reading, ReadingTerms, read_all_with_model
-from memory_service.write.similar import SimilarMemories
+from memory_service.write.related import RelatedMemories
+from memory_service.write.similar import Near, Neighbour, SimilarMemories
 from memory_service.write.storing import Storing
 from memory_service.write.summarise import Summary, SummaryRules, summarise
+from memory_service.write.suspicions import Suspected
 
 # Commits something of the caller's (the idempotent answer) together with the write.
 Record = Callable[[Connection, Any], Awaitable[None]]
@@ -46,6 +47,17 @@ class Erasing(Protocol):
     async def lock(self, connection: Connection, tenant: str, ids: Sequence[UUID]) -> None: ...
 
     async def erase(self, connection: Connection, tenant: str, ids: Sequence[UUID]) -> int: ...
+
+
+class Following(Erasing, Protocol):
+    """Also keeps summaries true to their sources: `line_up` before the row is locked, `released` before and `follow` after it
+    is saved."""
+
+    async def line_up(self, connection: Connection, tenant: str, ids: Sequence[UUID]) -> None: ...
+
+    async def released(self, connection: Connection, before: Memory, after: Memory) -> Memory: ...
+
+    async def follow(self, connection: Connection, before: Memory, after: Memory) -> None: ...
 
 
 async def no_record(_connection: Connection, _result: Any) -> None:
@@ -67,7 +79,7 @@ class MemoryWriter:
         clock: Clock,
         nudge: Callable[[], None],
         apply_now: Callable[[UUID], Awaitable[None]],
-        erasing: Erasing,
+        erasing: Following,
         language: tuple[LanguageModel, ReadingTerms] | None = None,
     ) -> None:
         self._postgres = postgres
@@ -82,10 +94,11 @@ class MemoryWriter:
         self._apply_now = apply_now
         self._erasing = erasing
         self._language = language
+        self._related = RelatedMemories(postgres, tunables.limits.relations_max, clock)
 
     async def write(self, caller: Caller, draft: Draft, record: Record = no_record) -> Written:
         """One memory, durable when this returns."""
-        (checked,) = await self._checked_related(caller, [draft])
+        (checked,) = await self._related.checked(caller, [draft])
         if isinstance(checked, HindsightError):
             raise checked
         (prepared,) = await self._prepare(caller, [checked])
@@ -105,7 +118,7 @@ class MemoryWriter:
         self, caller: Caller, drafts: Sequence[Draft | HindsightError], record: Record = no_record
     ) -> list[Written | HindsightError]:
         """Many memories in one transaction.  Items that are errors already stay errors, in their places."""
-        checked = iter(await self._checked_related(caller, [d for d in drafts if isinstance(d, Draft)]))
+        checked = iter(await self._related.checked(caller, [d for d in drafts if isinstance(d, Draft)]))
         accepted = [next(checked) if isinstance(d, Draft) else d for d in drafts]
         good = [d for d in accepted if isinstance(d, Draft)]
         prepared = await self._prepare(caller, good)
@@ -130,15 +143,19 @@ class MemoryWriter:
     ) -> Memory:
         """Change the named fields.  Raises NotFound, or StaleVersion when `expected_version` is not the current one."""
         related = patch.get("related_ids") or ()
-        if (error := _unknown_id(related, await self._known_ids(caller, related))) is not None:
-            raise error
+        known = await self._related.known(caller, related)
         reading = await self._by_rules(patch["content"]) if "content" in patch else None
 
         async def work(connection: Connection) -> Memory:
+            await self._erasing.line_up(connection, caller.tenant, [memory_id])
             memory = await self._locked(connection, caller, memory_id, expected_version)
+            if (problem := known.problem(related, memory.user_id, memory.related_ids)) is not None:
+                raise problem
             follows = await self._following(memory, reading) if reading is not None else None
-            changed = apply_patch(memory, patch, follows, self._clock())
+            patched = apply_patch(memory, patch, follows, self._clock())
+            changed = await self._erasing.released(connection, memory, patched)
             await self._storing.replace(connection, memory, changed, caller, cause)
+            await self._erasing.follow(connection, memory, changed)
             return replace(changed, index_state="pending")
 
         changed = await self._postgres.transaction(work)
@@ -207,18 +224,25 @@ class MemoryWriter:
         stating = {m.id: m for m in inferring if self._contradictions.states_something(m)}
         unindexed = await self._contradictions.unindexed(self._postgres, list(stating.values()))
         near = await self._similar.find(caller, inferring)
-        suspects = await self._contradictions.judge(
-            {i: (m, (*unindexed, *(near[i].neighbours if i in near else ()))) for i, m in stating.items()}
-        )
+        suspected = await self._suspected(stating, near, unindexed)
         return [
             replace(
                 p,
                 match=near[p.memory.id].match if p.memory.id in near else None,
-                suspects=tuple(suspects.get(p.memory.id, ())),
+                suspected=suspected.get(p.memory.id),
                 states_something=p.memory.id in stating,
             )
             for p in prepared
         ]
+
+    async def _suspected(
+        self, stating: Mapping[UUID, Memory], near: Mapping[UUID, Near], unindexed: Sequence[Memory]
+    ) -> dict[UUID, Suspected]:
+        """What might stand against the new statements: the near ones, then those that have no vector yet."""
+        fresh = tuple(Neighbour(one) for one in unindexed)
+        beside = {i: (m, (*(near[i].neighbours if i in near else ()), *fresh)) for i, m in stating.items()}
+        repeated = {i for i in stating if i in near and near[i].match is not None}
+        return await self._contradictions.judge(beside, repeated)
 
     def _summarised(self, drafts: Sequence[Draft]) -> list[Reading | None]:
         """By the rules.  Pure and, for long texts, slow: run in a thread then, so that other requests go on."""
@@ -255,24 +279,3 @@ class MemoryWriter:
             by = reading.by if reading and draft.infer else None
             prepared.append(Prepared(draft, memory, indexed_text(memory, self._vocabulary), inferred_by=by))
         return prepared
-
-    async def _checked_related(self, caller: Caller, drafts: Sequence[Draft]) -> list[Draft | HindsightError]:
-        """Each draft, or what is wrong with the ids that it names; one question for all of them."""
-        known = await self._known_ids(caller, [one for draft in drafts for one in draft.related_ids])
-        return [_unknown_id(draft.related_ids, known) or draft for draft in drafts]
-
-    async def _known_ids(self, caller: Caller, ids: Sequence[UUID]) -> set[UUID]:
-        """Those of `ids` that are there for this caller: nothing and somebody else's memory are alike."""
-        if not ids:
-            return set()
-        rows = await self._postgres.read(lambda c: memories.get_many(c, caller.tenant, ids))
-        now = self._clock()
-        return {row.id for row in rows if caller.may_act_for(row.user_id) and not row.expired(now)}
-
-
-def _unknown_id(ids: Sequence[UUID], known: set[UUID]) -> InvalidFields | None:
-    """The first of `ids` that is not known, as an error naming its place."""
-    for position, one in enumerate(ids):
-        if one not in known:
-            return InvalidFields.of(f"related_ids.{position}", "there is no such memory")
-    return None

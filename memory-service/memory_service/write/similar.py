@@ -32,11 +32,19 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A memory as Postgres has it and how near it is; None when its vector is not there yet."""
+
+    memory: Memory
+    cosine: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Near:
-    """What is close to one new memory: the one that means the same, and neighbours as Postgres has them, nearest first."""
+    """What is close to one new memory: the one that means the same, and neighbours, nearest first."""
 
     match: Match | None
-    neighbours: tuple[Memory, ...]
+    neighbours: tuple[Neighbour, ...]
 
 
 class SimilarMemories:
@@ -93,7 +101,7 @@ class SimilarMemories:
     def _near(self, memory: Memory, hits: Sequence[VectorHit], known: dict[UUID, Memory]) -> Near:
         ordered = sorted(hits, key=lambda h: -h.cosine)
         close = [h for h in ordered if h.cosine > self._numbers.duplicate_cosine]
-        neighbours = tuple(known[h.memory_id] for h in ordered if h.memory_id in known)
+        neighbours = tuple(Neighbour(known[h.memory_id], h.cosine) for h in ordered if h.memory_id in known)
         return Near(self._same(memory, close, known), neighbours if memory.kind == "semantic" else ())
 
     def _cut(self, new: Sequence[Memory]) -> dict[UUID, list[str]]:

@@ -90,8 +90,8 @@ class Storing:
         self, connection: Connection, plan: Plan, prepared: Sequence[Prepared], now: datetime
     ) -> Settled:
         new = [plan.new[p.memory.id][0] for p in prepared if p.states_something and p.memory.id in plan.new]
-        suspects = {p.memory.id: p.suspects for p in prepared}
-        return await self.contradictions.settle(connection, new, suspects, now)
+        suspected = {p.memory.id: p.suspected for p in prepared if p.suspected is not None}
+        return await self.contradictions.settle(connection, new, suspected, now)
 
     async def _keep(self, connection: Connection, caller: Caller, settled: Settled) -> None:
         for standing in settled.standings.values():
@@ -132,6 +132,8 @@ def _answered(
     memory_id = written.memory.id
     memory = settled.new.get(memory_id) or plan.latest(written.memory)
     told = replace(written, memory=memory, inferred_by=prepared.inferred_by)
+    if written.status == "created" and prepared.suspected is not None:
+        told = replace(told, compared_by=prepared.suspected.by)
     standing = settled.standings.get(memory_id)
     if written.status != "created" or standing is None:
         return told

@@ -106,7 +106,7 @@ def served(*script: Answer) -> Iterator[tuple[Endpoint, str]]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield endpoint, f"http://127.0.0.1:{server.server_port}/v1"

@@ -19,7 +19,7 @@ import pytest
 from memory_service.errors import SetupRefused
 from memory_service.models.embedders import open_embedder
 from memory_service.models.embedding_settings import EmbedderConfig, EmbeddingTunables
-from memory_service.models.hub import _prefix
+from memory_service.models.hub import prefix_of
 from memory_service.models.ports import Embedder
 
 CONFIG = Path(__file__).parents[3] / "config" / "memory.toml"
@@ -59,7 +59,7 @@ def test_without_the_package_the_start_is_refused_with_the_command_to_run(monkey
 def test_the_prefix_is_the_operator_s_then_the_model_s_then_the_family_s(
     chosen: str | None, prompts: dict[str, str], model: str, expected: str
 ) -> None:
-    assert _prefix(chosen, prompts, ("query",), model) == expected
+    assert prefix_of(chosen, prompts, ("query",), model) == expected
 
 
 @with_model

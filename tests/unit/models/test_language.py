@@ -470,15 +470,17 @@ async def test_requests_per_minute_are_kept_and_a_turn_that_comes_too_late_is_re
     async with (
         language_server(saying(GOOD)) as endpoint,
         chat(
-            endpoint.url, requests_per_minute=300, rate_burst_s=0.4, deadline_s=0.5, concurrent_requests_max=16
+            endpoint.url, requests_per_minute=150, rate_burst_s=0.8, deadline_s=1.0, concurrent_requests_max=16
         ) as model,
     ):
+        started = asyncio.get_running_loop().time()
         results = await asyncio.gather(*(ask(model) for _ in range(8)), return_exceptions=True)
     good = results.count(GOOD)
     assert 3 <= good <= 5
     assert sum(isinstance(r, LanguageModelUnavailable) for r in results) == 8 - good
-    gaps = sorted(endpoint.at)
-    assert gaps[-1] - gaps[1] >= 0.2 * (good - 2) - 0.05
+    # Two go at once and each further one 0.4 s later; a busy machine only adds to that.
+    for number, at in enumerate(sorted(endpoint.at)):
+        assert at - started >= 0.4 * (number - 1) - 0.05
 
 
 async def test_tokens_per_minute_are_counted_as_the_server_counts_them() -> None:

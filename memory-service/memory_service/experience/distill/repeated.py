@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from memory_service.experience.distill.run_view import RunView, same_error_again, tool_is
 from memory_service.experience.distill.values import is_general, is_setting_name, resource
 from memory_service.experience.lessons import Lesson, Triple
-from memory_service.experience.trajectory import Step, call_key, flat_arguments, is_chinese
+from memory_service.experience.trajectory import Step, call_key, flat_arguments
+from memory_service.scripts import is_chinese
 
 
 def repeated_errors(run: RunView) -> Iterator[Lesson]:

@@ -14,7 +14,7 @@ from memory_service.experience.distill.decisive import decisive_steps, telling_p
 from memory_service.experience.distill.run_view import RunView
 from memory_service.experience.lessons import Lesson
 from memory_service.experience.trajectory import Step
-from memory_service.experience.word_breaks import is_chinese
+from memory_service.experience.word_breaks import all_chinese
 from memory_service.terms import query_terms
 
 _NOTHING = re.compile(
@@ -87,7 +87,7 @@ def _missed(run: RunView) -> list[str]:
     return [
         word
         for word in run.review.untouched
-        if dull.isdisjoint(query_terms(word, run.rules.vocabulary)) and (word in likely or not is_chinese(word))
+        if dull.isdisjoint(query_terms(word, run.rules.vocabulary)) and (word in likely or not all_chinese(word))
     ]
 
 

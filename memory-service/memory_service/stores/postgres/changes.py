@@ -34,6 +34,20 @@ WHERE id = %(id)s AND kind = %(kind)s AND tenant = %(tenant)s
 """
 
 
+# `<> '{}'` repeats the predicate of the partial indexes: without it every erasure reads the whole table (550 ms at 100,000 rows
+# instead of 0.1).
+UNLINK_MEMORIES = """
+UPDATE memory m SET related_ids = ARRAY(SELECT r FROM unnest(m.related_ids) AS r WHERE r <> ALL(%(ids)s::uuid[])),
+    source_memory_ids = ARRAY(SELECT s FROM unnest(m.source_memory_ids) AS s WHERE s <> ALL(%(ids)s::uuid[]))
+WHERE m.tenant = %(t)s AND ((m.related_ids <> '{}' AND m.related_ids && %(ids)s::uuid[])
+                         OR (m.source_memory_ids <> '{}' AND m.source_memory_ids && %(ids)s::uuid[]))
+"""
+UNLINK_EXPERIENCES = """
+UPDATE experience SET source_memory_ids = ARRAY(SELECT s FROM unnest(source_memory_ids) AS s WHERE s <> ALL(%(ids)s::uuid[]))
+WHERE tenant = %(t)s AND source_memory_ids <> '{}' AND source_memory_ids && %(ids)s::uuid[]
+"""
+
+
 async def save_state(connection: Connection, memory: Memory) -> None:
     """Write what does not depend on the text, and tell the relay: vectors carry state and version."""
     row = {name: getattr(memory, name) for name in (*STATE_COLUMNS, "id", "kind", "tenant")}
@@ -108,15 +122,11 @@ async def erase(connection: Connection, tenant: str, ids: Sequence[UUID]) -> int
         "DELETE FROM memory_version WHERE tenant = %(t)s AND memory_id = ANY(%(ids)s)",
         "DELETE FROM memory_feedback WHERE tenant = %(t)s AND memory_id = ANY(%(ids)s)",
         "DELETE FROM memory_relations WHERE tenant = %(t)s AND (source_id = ANY(%(ids)s) OR target_id = ANY(%(ids)s))",
-        """UPDATE memory SET conflict_id = NULL WHERE tenant = %(t)s AND conflict_id IN
-           (SELECT id FROM memory_conflict WHERE tenant = %(t)s AND (old_id = ANY(%(ids)s) OR new_id = ANY(%(ids)s)))""",
+        """UPDATE memory SET conflict_id = NULL WHERE tenant = %(t)s AND conflict_id = ANY(ARRAY(
+           SELECT id FROM memory_conflict WHERE tenant = %(t)s AND (old_id = ANY(%(ids)s) OR new_id = ANY(%(ids)s))))""",
         """UPDATE memory SET superseded_by = NULL WHERE tenant = %(t)s AND superseded_by = ANY(%(ids)s)""",
-        """UPDATE memory m SET related_ids = ARRAY(SELECT r FROM unnest(m.related_ids) AS r WHERE r <> ALL(%(ids)s::uuid[])),
-               source_memory_ids = ARRAY(SELECT s FROM unnest(m.source_memory_ids) AS s WHERE s <> ALL(%(ids)s::uuid[]))
-           WHERE m.tenant = %(t)s AND (m.related_ids && %(ids)s::uuid[] OR m.source_memory_ids && %(ids)s::uuid[])""",
-        """UPDATE experience SET source_memory_ids =
-               ARRAY(SELECT s FROM unnest(source_memory_ids) AS s WHERE s <> ALL(%(ids)s::uuid[]))
-           WHERE tenant = %(t)s AND source_memory_ids && %(ids)s::uuid[]""",
+        UNLINK_MEMORIES,
+        UNLINK_EXPERIENCES,
         "DELETE FROM memory_conflict WHERE tenant = %(t)s AND (old_id = ANY(%(ids)s) OR new_id = ANY(%(ids)s))",
         # The answers kept for retries hold the text too; a retry must neither show it nor write it again.
         "UPDATE idempotency_key SET status = 410, response = NULL WHERE tenant = %(t)s AND memory_ids && %(ids)s::uuid[]",

@@ -120,12 +120,15 @@ async def lock_user(connection: Connection, tenant: str, user_id: str) -> None:
     await connection.execute(f"SELECT pg_advisory_xact_lock({LINE})", {"t": tenant, "u": user_id})
 
 
-async def lock_users_of(connection: Connection, tenant: str, ids: Sequence[UUID]) -> None:
-    """The same for the users of these memories, in one order for everybody."""
+async def lock_users_of(
+    connection: Connection, tenant: str, ids: Sequence[UUID], *, compressed_only: bool = False
+) -> None:
+    """The same for the users of these memories, in one order for everybody; or only of those that are in a summary."""
     await connection.execute(
         f"""SELECT pg_advisory_xact_lock(k.line) FROM (SELECT DISTINCT {LINE.replace("%(u)s", "m.user_id")} AS line
-            FROM memory m WHERE m.tenant = %(t)s AND m.id = ANY(%(ids)s) ORDER BY line) AS k""",
-        {"t": tenant, "ids": list(ids)},
+            FROM memory m WHERE m.tenant = %(t)s AND m.id = ANY(%(ids)s)
+              AND (NOT %(only)s OR m.state = 'compressed') ORDER BY line) AS k""",
+        {"t": tenant, "ids": list(ids), "only": compressed_only},
     )
 
 

@@ -18,7 +18,10 @@ from memory_service.stores.postgres.pool import Connection, execute, fetch_all, 
 
 ConflictState = Literal["open", "resolved"]
 Resolution = Literal["new", "old", "both", "merged"]
-COLUMNS = "id, tenant, user_id, old_id, new_id, reason, state, resolution, created_at, resolved_at, resolved_by"
+FoundBy = Literal["rules", "model"]
+COLUMNS = (
+    "id, tenant, user_id, old_id, new_id, reason, state, resolution, created_at, resolved_at, resolved_by, found_by"
+)
 MINE = "tenant = %(tenant)s AND (%(bound)s::text IS NULL OR user_id = %(bound)s)"
 
 
@@ -37,6 +40,7 @@ class Conflict:
     created_at: datetime
     resolved_at: datetime | None
     resolved_by: str | None
+    found_by: FoundBy = "rules"
 
 
 def _conflict(row: TupleRow) -> Conflict:
@@ -46,11 +50,12 @@ def _conflict(row: TupleRow) -> Conflict:
 async def insert(connection: Connection, conflict: Conflict) -> None:
     await execute(
         connection,
-        """INSERT INTO memory_conflict (id, tenant, user_id, old_id, new_id, reason, state, created_at)
-           VALUES (%(id)s, %(tenant)s, %(user)s, %(old)s, %(new)s, %(reason)s, %(state)s, %(at)s)""",
+        """INSERT INTO memory_conflict (id, tenant, user_id, old_id, new_id, reason, state, created_at, found_by)
+           VALUES (%(id)s, %(tenant)s, %(user)s, %(old)s, %(new)s, %(reason)s, %(state)s, %(at)s, %(by)s)""",
         {
             "id": conflict.id, "tenant": conflict.tenant, "user": conflict.user_id, "old": conflict.old_id,
             "new": conflict.new_id, "reason": conflict.reason, "state": conflict.state, "at": conflict.created_at,
+            "by": conflict.found_by,
         },
     )  # fmt: skip
 

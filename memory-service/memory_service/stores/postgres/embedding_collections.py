@@ -17,6 +17,7 @@ from memory_service.stores.postgres.pool import Connection, execute, fetch_all, 
 
 Role = Literal["active", "building", "ready", "kept", "dropped"]
 SECOND: tuple[Role, ...] = ("building", "ready", "kept")
+RUN_LOCK = "reembed"  # the session lock of whoever changes the model
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ LESSON_VERSION_FIELDS = (*VERSION_FIELDS, "task_id")
 RELATION_FIELDS = ("source_id", "target_id", "relation_type", "weight", "created_at", "user_id")
 CONFLICT_FIELDS = (
     "id", "user_id", "old_id", "new_id", "reason", "state", "resolution", "created_at", "resolved_at", "resolved_by",
+    "found_by",
 )  # fmt: skip
 
 LIVE = "{m}.tenant = %(t)s AND ({m}.expires_at IS NULL OR {m}.expires_at > %(now)s)"

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from memory_service.domain import SHARED_USER, FeedbackOutcome, Memory, new_id
+from memory_service.domain import SHARED_USER, Caller, FeedbackOutcome, Memory, new_id
 from memory_service.stores.postgres.pool import Connection, execute, fetch_all, fetch_one
 
 
@@ -27,6 +27,20 @@ class Said:
     outcome: FeedbackOutcome
     note: str | None = None
     retrieval_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Feedback as it was given.  `occasion` names the finished task that confirmed a use; nobody said it in words then."""
+
+    id: UUID
+    user_id: str
+    at: datetime
+    actor: str
+    outcome: FeedbackOutcome
+    note: str | None
+    retrieval_id: UUID | None
+    occasion: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,27 @@ async def insert(connection: Connection, said: Said) -> None:
             "retrieval": said.retrieval_id,
         },
     )
+
+
+async def page(
+    connection: Connection, caller: Caller, memory_id: UUID, after: tuple[datetime, UUID] | None, limit: int
+) -> tuple[list[Given], int]:
+    """What was said of a memory, newest first; and how much there is.
+
+    Of a memory of the common pool a bound key sees what was said for its own user and for all, never for another user.
+    """
+    where = """tenant = %(t)s AND memory_id = %(id)s
+               AND (%(user)s::text IS NULL OR user_id = ANY(ARRAY[%(user)s::text, %(shared)s]))"""
+    parameters = {"t": caller.tenant, "id": memory_id, "user": caller.user_id, "shared": SHARED_USER, "limit": limit}
+    position = "AND (at, id) < (%(after_at)s, %(after_id)s)" if after else ""
+    rows = await fetch_all(
+        connection,
+        f"""SELECT id, user_id, at, actor, outcome, note, retrieval_id, occasion FROM memory_feedback
+            WHERE {where} {position} ORDER BY at DESC, id DESC LIMIT %(limit)s""",
+        parameters | ({"after_at": after[0], "after_id": after[1]} if after else {}),
+    )
+    total = await fetch_one(connection, f"SELECT count(*) FROM memory_feedback WHERE {where}", parameters)
+    return [Given(*row) for row in rows], int(total[0]) if total else 0
 
 
 async def save_heat(connection: Connection, memory: Memory) -> None:

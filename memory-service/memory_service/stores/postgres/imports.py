@@ -153,11 +153,11 @@ async def add_conflicts(connection: Connection, tenant: str, rows: Sequence[Mapp
     added = await fetch_all(
         connection,
         """INSERT INTO memory_conflict AS c (id, tenant, user_id, old_id, new_id, reason, state, resolution, created_at,
-                                             resolved_at, resolved_by)
+                                             resolved_at, resolved_by, found_by)
            SELECT r.id, %(t)s, r.user_id, r.old_id, r.new_id, r.reason, r.state, r.resolution, r.created_at, r.resolved_at,
-                  r.resolved_by
+                  r.resolved_by, r.found_by
            FROM jsonb_to_recordset(%(rows)s) AS r(id uuid, user_id text, old_id uuid, new_id uuid, reason text, state text,
-               resolution text, created_at timestamptz, resolved_at timestamptz, resolved_by text)
+               resolution text, created_at timestamptz, resolved_at timestamptz, resolved_by text, found_by text)
            ON CONFLICT (id) DO UPDATE SET state = excluded.state, resolution = excluded.resolution,
                resolved_at = excluded.resolved_at, resolved_by = excluded.resolved_by
            WHERE c.tenant = %(t)s AND c.state = 'open' AND excluded.state = 'resolved' RETURNING id""",

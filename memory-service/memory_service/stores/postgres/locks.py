@@ -26,6 +26,18 @@ class Locks:
         await self._connection.execute("SELECT pg_advisory_unlock(%(key)s)", {"key": lock_key(name)})
 
 
+async def is_held(connection: Connection, name: str) -> bool:
+    """Does any session hold this lock?  Takes nothing."""
+    row = await fetch_one(
+        connection,
+        """SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
+           WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+             AND (l.classid::bigint << 32 | l.objid::bigint) = %(key)s)""",
+        {"key": lock_key(name)},
+    )
+    return bool(row and row[0])
+
+
 @asynccontextmanager
 async def session(postgres: Postgres) -> AsyncIterator[Locks]:
     """A session for locks.  Raises StoreUnavailable when Postgres is not reachable, now or when a lock is asked for."""

@@ -41,16 +41,50 @@ class Related:
     place: UUID
 
 
-async def lock_ends(connection: Connection, caller: Caller, ids: Sequence[UUID], now: datetime) -> set[UUID]:
-    """Those of `ids` that this caller may tie, kept from being erased until the transaction ends."""
+async def lock_ends(
+    connection: Connection, caller: Caller, ids: Sequence[UUID], now: datetime, *, alone: bool = False
+) -> dict[UUID, str]:
+    """Those of `ids` that this caller may tie and whose they are, kept from being erased until the transaction ends.
+
+    `alone`: others who ask for them so wait, which makes counting their relations exact.
+    """
     rows = await fetch_all(
         connection,
-        """SELECT id FROM memory WHERE tenant = %(t)s AND id = ANY(%(ids)s)
+        f"""SELECT id, user_id FROM memory WHERE tenant = %(t)s AND id = ANY(%(ids)s)
              AND (%(user)s::text IS NULL OR user_id = %(user)s) AND (expires_at IS NULL OR expires_at > %(now)s)
-           ORDER BY id FOR KEY SHARE""",
+           ORDER BY id {"FOR NO KEY UPDATE" if alone else "FOR KEY SHARE"}""",
         {"t": caller.tenant, "ids": list(ids), "user": caller.user_id, "now": now},
     )
-    return {row[0] for row in rows}
+    return {row[0]: row[1] for row in rows}
+
+
+def may_be_tied(one: str, other: str) -> bool:
+    """Memories of these two users: of the same one, or one of the common pool, since a relation shows either end's id."""
+    return one == other or SHARED_USER in (one, other)
+
+
+async def counts(connection: Connection, tenant: str, ids: Sequence[UUID], most: int) -> dict[UUID, int]:
+    """How many relations each has, from it and to it; counted no further than `most`."""
+    rows = await fetch_all(
+        connection,
+        """SELECT i, (SELECT count(*) FROM (
+               SELECT 1 FROM memory_relations WHERE tenant = %(t)s AND source_id = i UNION ALL
+               SELECT 1 FROM memory_relations WHERE tenant = %(t)s AND target_id = i LIMIT %(most)s) AS r)
+           FROM unnest(%(ids)s::uuid[]) AS i""",
+        {"t": tenant, "ids": sorted(set(ids)), "most": most},
+    )
+    return {row[0]: int(row[1]) for row in rows}
+
+
+async def among(connection: Connection, tenant: str, ids: Sequence[UUID]) -> set[tuple[UUID, UUID, str]]:
+    """The relations with both ends among `ids`."""
+    rows = await fetch_all(
+        connection,
+        """SELECT source_id, target_id, relation_type FROM memory_relations
+           WHERE tenant = %(t)s AND source_id = ANY(%(ids)s) AND target_id = ANY(%(ids)s)""",
+        {"t": tenant, "ids": list(ids)},
+    )
+    return {(row[0], row[1], row[2]) for row in rows}
 
 
 async def tie(

@@ -1,0 +1,146 @@
+"""Which ONNX graph computes an encoder of the BERT family?
+
+Input: token ids and mask of shape (batch, sequence).  Output: one vector a text, scaled to unit length.  The operators are ONNX
+Runtime's fused ones, the weights float32.  Nothing here reads or writes files, or knows where weights come from: see
+`e5_onnx.py` and `onnx_folder.py`.
+"""
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from memory_service.models.onnx_wire import OnnxGraph
+
+INPUT_IDS, ATTENTION_MASK, EMBEDDING = "input_ids", "attention_mask", "embedding"
+OPSET = 20
+FLOAT, _INT32 = 1, 6  # TensorProto.DataType, for Cast
+_FUSED = "com.microsoft"
+
+Float32 = npt.NDArray[np.float32]
+
+
+class BertShape(Protocol):
+    """Sizes of the network, as named in BERT's configuration."""
+
+    @property
+    def hidden(self) -> int: ...
+    @property
+    def layers(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def intermediate(self) -> int: ...
+    @property
+    def layer_norm_epsilon(self) -> float: ...
+
+
+class BertWeights(Protocol):
+    """Tensors by short names: emb.pos, emb.type, emb.ln and, of layer n, ln.{q,k,v,ao,aln,fi,fo,oln}, each with .w and .b."""
+
+    @property
+    def shape(self) -> BertShape: ...
+
+    def float32(self, name: str) -> Float32:
+        """A tensor, flat."""
+        ...
+
+    def matrix(self, name: str, columns: int) -> Float32:
+        """A weight of shape (outputs, columns), as torch's Linear keeps it."""
+        ...
+
+
+def inputs(graph: OnnxGraph) -> tuple[str, str]:
+    """Ids and mask, both int64 of shape (batch, sequence)."""
+    ids = graph.input(INPUT_IDS, "int64", ("batch", "sequence"))
+    return ids, graph.input(ATTENTION_MASK, "int64", ("batch", "sequence"))
+
+
+def encoded(graph: OnnxGraph, weights: BertWeights, words: str, ids: str, mask: str) -> str:
+    """The last layer's output from word embeddings, (batch, sequence, hidden)."""
+    hidden = embeddings(graph, weights, words, ids)
+    key_mask = graph.node("Cast", (mask,), "key_mask", attributes={"to": _INT32})
+    for number in range(weights.shape.layers):
+        hidden = layer(graph, weights, f"l{number}", hidden, key_mask)
+    return hidden
+
+
+def integers(graph: OnnxGraph, name: str, values: list[int]) -> str:
+    return graph.constant(name, np.array(values, np.int64))
+
+
+def embeddings(graph: OnnxGraph, weights: BertWeights, words: str, ids: str) -> str:
+    """Word + position + token type 0 (the only type there is, so it is folded into the positions), normalised."""
+    hidden = weights.shape.hidden
+    table = weights.float32("emb.pos").reshape(-1, hidden) + weights.float32("emb.type")[:hidden]
+    length = graph.node("Shape", (ids,), "length", attributes={"start": 1, "end": 2})
+    zero = integers(graph, "ints.zero", [0])
+    positions = graph.node("Slice", (graph.constant("positions.table", table), zero, length, zero), "positions")
+    return graph.node(
+        "LayerNormalization",
+        (graph.node("Add", (words, positions), "embedded"), *_layer_norm(graph, weights, "emb.ln")),
+        "embedded.normal",
+        attributes={"axis": -1, "epsilon": float(weights.shape.layer_norm_epsilon)},
+    )
+
+
+def layer(graph: OnnxGraph, weights: BertWeights, name: str, hidden: str, key_mask: str) -> str:
+    """One post-norm BERT layer: attention, add and normalise, feed-forward with exact GELU, add and normalise."""
+    shape = weights.shape
+    query, key, value = (_product(graph, weights, f"{name}.{part}", hidden, shape.hidden) for part in "qkv")
+    biases = np.concatenate([weights.float32(f"{name}.{part}.b") for part in "qkv"])
+    attention = graph.node(
+        "MultiHeadAttention",
+        (query, key, value, graph.constant(f"{name}.qkv.b", biases), key_mask),
+        f"{name}.attention",
+        domain=_FUSED,
+        attributes={"num_heads": shape.heads},
+    )
+    projected = _product(graph, weights, f"{name}.ao", attention, shape.hidden)
+    attended = _add_and_normalise(graph, weights, f"{name}.aln", projected, hidden, f"{name}.ao")
+    wide = _product(graph, weights, f"{name}.fi", attended, shape.hidden)
+    bias = graph.constant(f"{name}.fi.b", weights.float32(f"{name}.fi.b"))
+    activated = graph.node("BiasGelu", (wide, bias), f"{name}.gelu", domain=_FUSED)
+    narrow = _product(graph, weights, f"{name}.fo", activated, shape.intermediate)
+    return _add_and_normalise(graph, weights, f"{name}.oln", narrow, attended, f"{name}.fo")
+
+
+def _product(graph: OnnxGraph, weights: BertWeights, name: str, hidden: str, columns: int) -> str:
+    matrix: Float32 = np.ascontiguousarray(weights.matrix(f"{name}.w", columns).T)
+    return graph.node("MatMul", (hidden, graph.constant(f"{name}.w", matrix)), f"{name}.product")
+
+
+def _add_and_normalise(graph: OnnxGraph, weights: BertWeights, name: str, product: str, skip: str, bias_of: str) -> str:
+    bias = graph.constant(f"{bias_of}.b", weights.float32(f"{bias_of}.b"))
+    return graph.node(
+        "SkipLayerNormalization",
+        (product, skip, *_layer_norm(graph, weights, name), bias),
+        f"{name}.normal",
+        domain=_FUSED,
+        attributes={"epsilon": float(weights.shape.layer_norm_epsilon)},
+    )
+
+
+def _layer_norm(graph: OnnxGraph, weights: BertWeights, name: str) -> tuple[str, str]:
+    return (
+        graph.constant(f"{name}.w", weights.float32(f"{name}.w")),
+        graph.constant(f"{name}.b", weights.float32(f"{name}.b")),
+    )
+
+
+def mean_pooled(graph: OnnxGraph, hidden: str, mask: str) -> None:
+    """Sum of the unmasked tokens scaled to unit length: the division by their number cancels out."""
+    middle = integers(graph, "axes.middle", [1])
+    weights_row = graph.node(
+        "Unsqueeze", (graph.node("Cast", (mask,), "mask", attributes={"to": FLOAT}), middle), "mask.row"
+    )
+    total = graph.node("Squeeze", (graph.node("MatMul", (weights_row, hidden), "total.row"), middle), "total")
+    graph.node("LpNormalization", (total,), EMBEDDING, attributes={"axis": -1, "p": 2})
+
+
+def first_pooled(graph: OnnxGraph, hidden: str) -> None:
+    """The first token (CLS) scaled to unit length."""
+    token = graph.node(
+        "Gather", (hidden, graph.constant("int.zero", np.array(0, np.int64))), "first", attributes={"axis": 1}
+    )
+    graph.node("LpNormalization", (token,), EMBEDDING, attributes={"axis": -1, "p": 2})
