@@ -13,6 +13,11 @@ from mcp_gateway.logs import configure_logging
 from mcp_gateway.settings import GatewaySettings
 from mcp_gateway.stdio_transport import serve_stdio
 
+try:
+    import uvloop
+except ImportError:  # there is none for Windows
+    uvloop = None  # type: ignore[assignment]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="hindsight-mcp", description="MCP gateway of the Hindsight memory service.")
@@ -27,7 +32,8 @@ def main() -> None:
             print(f"hindsight-mcp: HINDSIGHT_{name}: {error['msg']}", file=sys.stderr)
         sys.exit(2)
     try:
-        asyncio.run(serve_stdio(settings) if transport == "stdio" else serve_http(settings))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop if uvloop else None) as runner:
+            runner.run(serve_stdio(settings) if transport == "stdio" else serve_http(settings))
     except KeyboardInterrupt:
         sys.exit(130)
 

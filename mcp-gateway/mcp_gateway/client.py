@@ -9,14 +9,17 @@ import hashlib
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
+from types import SimpleNamespace
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
+import aiohttp
 import anyio
-import httpx
 import orjson
+from yarl import URL
 
-from mcp_gateway.errors import FieldProblem, NotSent, Refused, Unanswered
+from mcp_gateway.errors import FieldProblem, NotSent, Refused, ServiceFailure, Unanswered
 from mcp_gateway.settings import GatewaySettings
 
 # A JSON value as orjson reads it: dict, list, str, int, float, bool or None.
@@ -41,26 +44,47 @@ def path_segment(text: str) -> str:
     return quote(text, safe="") if text.strip(".") else text.replace(".", "%2E")
 
 
-class ServiceClient:
-    """Opened once per process; cancelling a call closes its connection, which is how the service learns of it."""
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
 
-    def __init__(self, settings: GatewaySettings, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._timeout_seconds = settings.gateway_upstream_timeout_seconds
-        self._body_bytes_max = settings.gateway_upstream_body_bytes_max
+
+@dataclass(slots=True)
+class _Sending:
+    """A request under way. Until it has a connection, nothing of it can have left."""
+
+    connected: bool = False
+
+
+class ServiceClient:
+    """Opened once per process, in its event loop; cancelling a call closes its connection, which is how the service
+    learns of it."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
         # Held while a working memory is created, see tools/tasks.py.
         self.creation_lock = anyio.Lock()
-        self._http = httpx.AsyncClient(
-            base_url=settings.service_url,
+        self._body_bytes_max = settings.gateway_upstream_body_bytes_max
+        service = URL(settings.service_url)
+        self._base = f"{service.origin()}{service.raw_path}".rstrip("/")
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=settings.gateway_upstream_connections_max),
+            timeout=aiohttp.ClientTimeout(
+                total=settings.gateway_upstream_timeout_seconds, sock_connect=settings.gateway_connect_timeout_seconds
+            ),
+            headers={"accept": "application/json"},
+            skip_auto_headers=("accept-encoding",),  # packing costs more than the way next door
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
             # Proxy variables of the environment must not see memories; the service is always addressed directly.
             trust_env=False,
-            follow_redirects=False,
-            timeout=httpx.Timeout(self._timeout_seconds, connect=settings.gateway_connect_timeout_seconds),
-            limits=httpx.Limits(max_connections=settings.gateway_upstream_connections_max),
-            transport=transport,
+            trace_configs=[_connections_watched()],
+            middlewares=(_unrepeated,),
         )
 
     async def aclose(self) -> None:
-        await self._http.aclose()
+        await self._http.close()
 
     async def read(
         self, caller: Caller, method: str, path: str, *, body: Json = None, params: Mapping[str, str] | None = None
@@ -116,65 +140,107 @@ class ServiceClient:
         params: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> Json:
-        headers = [(b"accept", b"application/json"), (b"x-request-id", caller.request_id.encode("ascii"))]
+        headers = {"x-request-id": caller.request_id}
         if caller.authorization is not None:
-            headers.append((b"authorization", caller.authorization))
+            headers["authorization"] = _header_text(caller.authorization)
         if idempotency_key is not None:
-            headers.append((b"idempotency-key", idempotency_key.encode("ascii")))
+            headers["idempotency-key"] = idempotency_key
         content = None
         if body is not None:
             content = orjson.dumps(body)
-            headers.append((b"content-type", b"application/json"))
-        request = self._http.build_request(method, path, params=params, headers=headers, content=content)
+            headers["content-type"] = "application/json"
+        address = URL(f"{self._base}{path}?{urlencode(params)}" if params else self._base + path, encoded=True)
+        sending = _Sending()
         try:
-            # httpx bounds each read; a service that drips bytes is only bounded by this.
-            with anyio.fail_after(self._timeout_seconds):
-                response, answer = await self._exchange(request)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise NotSent(type(error).__name__) from None
-        except (TimeoutError, httpx.TimeoutException):
-            raise Unanswered(timed_out=True) from None
-        except httpx.TransportError:
-            raise Unanswered(timed_out=False) from None
-        return _understand(response, answer)
+            answer = await self._exchange(method, address, headers, content, sending)
+        except (TimeoutError, aiohttp.ClientError) as error:
+            raise _failure(error, sending) from None
+        return _understand(answer)
 
-    async def _exchange(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
-        response = await self._http.send(request, stream=True)
-        try:
-            answer = bytearray()
-            async for chunk in response.aiter_bytes():
-                answer += chunk
-                if len(answer) > self._body_bytes_max:
+    async def _exchange(
+        self, method: str, address: URL, headers: Mapping[str, str], content: bytes | None, sending: _Sending
+    ) -> _Answer:
+        """The whole answer. Leaving early, by an error or cancelled, closes the connection."""
+        # A file, since aiohttp warns of more than 1 MiB of bytes: it sends a file in parts.
+        data = None if content is None else BytesIO(content)
+        received = bytearray()
+        async with self._http.request(
+            method, address, headers=headers, data=data, allow_redirects=False, trace_request_ctx=sending
+        ) as response:
+            async for part in response.content.iter_any():
+                received += part
+                if len(received) > self._body_bytes_max:
                     raise Unanswered(timed_out=False)
-            return response, bytes(answer)
-        finally:
-            await response.aclose()
+        return _Answer(response.status, response.headers, bytes(received))
 
 
-def _understand(response: httpx.Response, answer: bytes) -> Json:
+def _failure(error: Exception, sending: _Sending) -> ServiceFailure:
+    if not sending.connected:
+        return NotSent(type(error).__name__)
+    return Unanswered(timed_out=isinstance(error, TimeoutError))
+
+
+def _header_text(value: bytes) -> str:
+    """aiohttp sends headers as UTF-8, so these are the same bytes again. Keys are ASCII: others are nobody's.
+
+    Raises Refused, as the service would.
+    """
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        raise Refused(401, code="unauthorized") from None
+    if not text.replace("\t", " ").isprintable():
+        raise Refused(401, code="unauthorized")
+    return text
+
+
+def _connections_watched() -> aiohttp.TraceConfig:
+    """aiohttp raises the same TimeoutError whether a request has got a connection or still waits for one."""
+
+    async def connected(_session: aiohttp.ClientSession, context: SimpleNamespace, _event: object) -> None:
+        context.trace_request_ctx.connected = True
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(connected)
+    trace.on_connection_reuseconn.append(connected)
+    return trace
+
+
+async def _unrepeated(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """aiohttp would repeat a GET, PUT or DELETE after a broken connection; who asks decides that here."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise aiohttp.ClientConnectionError(str(error)) from error
+
+
+def _understand(answer: _Answer) -> Json:
+    succeeded = 200 <= answer.status < 300
     document: Json = None
-    if answer:
+    if answer.content:
         try:
-            document = orjson.loads(answer)
+            document = orjson.loads(answer.content)
         except orjson.JSONDecodeError:
-            if response.is_success:
+            if succeeded:
                 raise Unanswered(timed_out=False) from None
-    if response.is_success:
+    if succeeded:
         return document
-    raise _refusal(response, document if isinstance(document, dict) else {})
+    raise _refusal(answer, document if isinstance(document, dict) else {})
 
 
-def _refusal(response: httpx.Response, problem: dict[str, Json]) -> Refused:
+def _refusal(answer: _Answer, problem: dict[str, Json]) -> Refused:
     errors = problem.get("errors")
     fields = tuple(
         FieldProblem(str(entry.get("field", "")), str(entry.get("message", "")))
         for entry in (errors if isinstance(errors, list) else [])
         if isinstance(entry, dict)
     )
-    wait = response.headers.get("retry-after", "")
+    wait = answer.headers.get("retry-after", "")
     detail = problem.get("detail")
     return Refused(
-        response.status_code,
+        answer.status,
         code=str(problem.get("code", "")),
         detail=detail if isinstance(detail, str) else "",
         fields=fields,

@@ -49,6 +49,9 @@ def fit_hits(memories: Sequence[Mapping[str, Json]], bytes_max: int, rest: Mappi
     budget = bytes_max - wire_bytes(to_text(rest))
     shells = [_shell(memory) for memory in memories]
     contents = [str(memory.get("content") or "") for memory in memories]
+    whole = _render(shells, contents, max(map(len, contents), default=0))
+    if _cost(whole) <= budget:  # nearly always
+        return Page(whole, len(whole))
     # A character costs at least one byte: counting characters first keeps the measuring of bytes cheap.
     lengths = [len(content) for content in contents]
     roof = _largest(_CONTENT_CHARS_MIN, bytes_max, lambda chars: sum(min(size, chars) for size in lengths) <= budget)
