@@ -7,7 +7,7 @@ the assistant's long answers do, which mention everything.  One whose speaker th
 that the query names, tells more.
 
 All in log-odds, added to those of fusion.py.  The weights are [signals] of config/memory.toml, learned by
-benchmarks/ranking.py.  Who speaks is `speaker` and `role` of a memory's metadata; without them nothing is a turn.
+benchmarks/recall/fit.py.  Who speaks is `speaker` and `role` of a memory's metadata; without them nothing is a turn.
 """
 
 import math
@@ -19,7 +19,7 @@ from uuid import UUID
 from memory_service.recall.calibration import Reading
 from memory_service.recall.fusion import Candidate
 from memory_service.recall.time_expressions import TimeHint
-from memory_service.scripts import script_of
+from memory_service.scripts import Script
 from memory_service.settings import Signals
 from memory_service.stores.postgres.memories import Beside, RankFacts
 
@@ -66,6 +66,7 @@ def links_of(beside: Sequence[Beside]) -> dict[UUID, tuple[UUID | None, UUID | N
 def with_signals(
     candidates: Sequence[Candidate],
     facts: Mapping[UUID, RankFacts],
+    scripts: Mapping[UUID, Script],
     links: Links,
     asked: Asked,
     reading: Reading,
@@ -74,14 +75,11 @@ def with_signals(
 ) -> list[Candidate]:
     """The candidates with what speaks for them beside themselves, and the turns that only turns beside them lead to.
 
-    `lowest` is the cosine that a memory has at most which no lane found.  Candidates without log-odds, because no vector lane
-    answered, stay as they are.
+    `scripts` are those of all `facts`; `lowest` is the cosine that a memory has at most which no lane found.  Candidates
+    without log-odds, because no vector lane answered, stay as they are.
     """
-    worth = {
-        c.id: c.log_odds - _floor(facts[c.id], reading, lowest)
-        for c in candidates
-        if c.id in facts and c.log_odds is not None
-    }
+    floors = {script: reading.rank_log_odds(script, lowest, 0.0) for script in set(scripts.values())}
+    worth = {c.id: c.log_odds - floors[scripts[c.id]] for c in candidates if c.id in facts and c.log_odds is not None}
     told = []
     for one in candidates:
         if one.id in worth and one.log_odds is not None:
@@ -92,14 +90,9 @@ def with_signals(
     for memory_id in facts.keys() - {c.id for c in candidates}:
         signals = _signals(facts[memory_id], facts, worth, links, asked, numbers)
         if signals.get("before") or signals.get("after"):
-            floor = _floor(facts[memory_id], reading, lowest)
+            floor = floors[scripts[memory_id]]
             told.append(_raised(Candidate(memory_id, {}, 0.0, 0.0, floor), floor, signals, reading))
     return told
-
-
-def _floor(facts: RankFacts, reading: Reading, lowest: float | None) -> float:
-    """The log-odds of such a memory that no lane found."""
-    return reading.rank_log_odds(script_of(facts.head), lowest, 0.0)
 
 
 def _signals(
@@ -121,9 +114,14 @@ def _signals(
         "asks": numbers.asks if asks else 0.0,
         "speaker": numbers.speaker if facts.speaker and asked.names(facts.speaker) else 0.0,
         "assistant": numbers.assistant if assistant else 0.0,
-        "time": numbers.time * max((hint.closeness(facts.occurred_at) for hint in asked.times), default=0.0),
+        "time": _time(facts, asked) * numbers.time,
     }
     return {name: value for name, value in signals.items() if value}
+
+
+def _time(facts: RankFacts, asked: Asked) -> float:
+    """0..1, the nearest of the times that the query speaks of."""
+    return max((hint.closeness(facts.occurred_at) for hint in asked.times), default=0.0) if asked.times else 0.0
 
 
 def _is_assistant(facts: RankFacts) -> bool:

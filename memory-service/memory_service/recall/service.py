@@ -225,7 +225,7 @@ class Recall:
         candidates = fuse(scores, passages, reading, lowest)
         asked = Asked.of(request.query, time_hints(request.query, request.chosen.now, self._time_rules))
         floor = min(live.values(), default=None) if lowest is None else lowest
-        return with_signals(candidates, facts, gathered.links, asked, reading, floor, self._numbers.signals)
+        return with_signals(candidates, facts, passages, gathered.links, asked, reading, floor, self._numbers.signals)
 
     async def _hydrate(self, chosen: MemoryFilter, ranked: Sequence[Ranked]) -> list[Found]:
         """Texts of the final hits; one that was erased or changed out of the filter meanwhile is left out."""

@@ -1,5 +1,6 @@
 """What the turns around a memory, its speaker and its time add to its rank."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -14,6 +15,7 @@ from memory_service.recall.conversation import Asked, links_of, with_signals
 from memory_service.recall.fusion import Candidate, LaneScore, fuse
 from memory_service.recall.time_expressions import load_time_rules, time_hints
 from memory_service.recall.time_rules import TimeNumbers
+from memory_service.scripts import Script
 from memory_service.settings import Signals, load_settings, load_tunables
 from memory_service.stores.postgres.memories import Beside, RankFacts
 
@@ -42,6 +44,10 @@ def talk(*turns: RankFacts) -> dict[UUID, RankFacts]:
     return {one.id: one for one in turns}
 
 
+def scripts(ids: Iterable[UUID]) -> dict[UUID, Script]:
+    return dict.fromkeys(ids, "latin")
+
+
 def pairwise_of(facts: dict[UUID, RankFacts]) -> list[tuple[UUID, RankFacts]]:
     return [(one, facts[following]) for one, following in pairwise(facts)]
 
@@ -50,14 +56,14 @@ def found(cosines: dict[UUID, float], facts: dict[UUID, RankFacts]) -> list[Cand
     lanes: dict[Lane, dict[UUID, LaneScore]] = {
         "vector": {i: LaneScore(n, 0.5, cosine) for n, (i, cosine) in enumerate(cosines.items(), 1)}
     }
-    return fuse(lanes, dict.fromkeys(facts, "latin"), READING, LOWEST)
+    return fuse(lanes, scripts(facts), READING, LOWEST)
 
 
 def ranked(
     cosines: dict[UUID, float], facts: dict[UUID, RankFacts], asked: Asked = ASKED_NOTHING, numbers: Signals = SIGNALS
 ) -> dict[UUID, Candidate]:
     beside = [Beside(i, True, after) for i, after in pairwise_of(facts)]
-    told = with_signals(found(cosines, facts), facts, links_of(beside), asked, READING, LOWEST, numbers)
+    told = with_signals(found(cosines, facts), facts, scripts(facts), links_of(beside), asked, READING, LOWEST, numbers)
     return {one.id: one for one in told}
 
 
@@ -132,7 +138,9 @@ def test_links_lead_both_ways_whichever_side_they_were_found_from() -> None:
 def test_turns_beside_of_which_nothing_is_known_count_for_nothing() -> None:
     links = {QUESTION.id: (UUID(int=98), UUID(int=99))}
     facts = {QUESTION.id: QUESTION}
-    told = with_signals(found({QUESTION.id: 0.86}, facts), facts, links, ASKED_NOTHING, READING, LOWEST, SIGNALS)
+    told = with_signals(
+        found({QUESTION.id: 0.86}, facts), facts, scripts(facts), links, ASKED_NOTHING, READING, LOWEST, SIGNALS
+    )
     assert [one.signals for one in told] == [{"asks": SIGNALS.asks}]
 
 
@@ -178,11 +186,13 @@ def test_calibrated_relevance_which_decides_what_is_injected_is_of_the_memory_al
 def test_without_a_vector_lane_candidates_stay_as_they_are() -> None:
     facts = talk(QUESTION, ANSWER)
     candidates = fuse({"keyword": {ANSWER.id: LaneScore(1, 0.4, 3.0)}}, {}, READING, None)
-    assert with_signals(candidates, facts, {}, ASKED_NOTHING, READING, None, SIGNALS) == candidates
+    assert with_signals(candidates, facts, scripts(facts), {}, ASKED_NOTHING, READING, None, SIGNALS) == candidates
 
 
 def test_reminders_keep_their_small_relevance_whatever_the_signals() -> None:
     one = turn(1, asks=True)
     lanes: dict[Lane, dict[UUID, LaneScore]] = {"vector": {}, "recent": {one.id: LaneScore(1, 0.05, 0.05)}}
-    told = with_signals(fuse(lanes, {}, READING, 0.5), {one.id: one}, {}, ASKED_NOTHING, READING, 0.5, SIGNALS)
+    told = with_signals(
+        fuse(lanes, {}, READING, 0.5), {one.id: one}, scripts([one.id]), {}, ASKED_NOTHING, READING, 0.5, SIGNALS
+    )
     assert told[0].relevance == 0.05
