@@ -120,6 +120,16 @@ class Memory:
     def expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
 
+    @property
+    def speaker(self) -> str | None:
+        """Who says it, by the metadata, case-folded; None when that is not said."""
+        said = self.metadata.get("speaker")
+        return said.strip().casefold() or None if isinstance(said, str) else None
+
+    def may_be_of(self, other: "Memory") -> bool:
+        """False when two people are known to say these: "I have two kids" of one is no news of the other."""
+        return self.speaker is None or other.speaker is None or self.speaker == other.speaker
+
 
 @dataclass(frozen=True, slots=True)
 class Experience:

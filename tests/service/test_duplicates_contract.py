@@ -51,6 +51,29 @@ async def test_another_text_is_another_memory(client: httpx.AsyncClient, user: s
     assert (await again(client, user, other)).status_code == 201
 
 
+@pytest.mark.parametrize("infer", [True, False])
+async def test_what_two_people_say_of_themselves_is_two_memories_and_no_contradiction(
+    client: httpx.AsyncClient, user: str, infer: bool
+) -> None:
+    async def say(speaker: object, content: str) -> dict[str, Any]:
+        body = {
+            "user_id": user,
+            "content": content,
+            "kind": "semantic",
+            "infer": infer,
+            "metadata": {"speaker": speaker},
+        }
+        return (await client.post("/v1/memories", params={"wait": "indexed"}, json=body)).json()  # type: ignore[no-any-return]
+
+    said = [("Caroline", "I have two kids and I love camping."), ("Melanie", "I have two kids and I love camping."),
+            ("Caroline", "I live in Berlin."), ("Melanie", "I live in Hamburg.")]  # fmt: skip
+    assert [(await say(*one))["status"] for one in said] == ["created"] * 4
+    again = [await say(" caroline", said[0][1]), await say(None, said[1][1]), await say(7, said[1][1])]
+    assert [one["status"] for one in again] == ["duplicate"] * 3
+    if infer:
+        assert (await say("Melanie", "I live in Bremen."))["status"] == "conflict"
+
+
 async def test_another_explicit_kind_is_another_memory(client: httpx.AsyncClient, user: str) -> None:
     await write(client, user, "kinds", kind="semantic")
     assert (await again(client, user, "kinds", kind="auto")).json()["status"] == "duplicate"

@@ -265,10 +265,31 @@ async def test_what_is_out_of_use_for_another_reason_is_a_conflict(
     world: World, user: str, state: str, verb: str
 ) -> None:
     memory = await write(world.client, user, "out of use")
-    await world.sql("UPDATE memory SET state = %s WHERE id = %s", state, UUID(memory["id"]))
+    newer = await write(world.client, user, "what replaced it")
+    await world.sql(
+        "UPDATE memory SET state = %s, superseded_by = %s WHERE id = %s", state, UUID(newer["id"]), UUID(memory["id"])
+    )
     problem = problem_of(await world.client.post(f"/v1/memories/{memory['id']}/{verb}"), 409)
     assert problem["code"] == "conflict"
     assert (await read(world.client, memory["id"]))["version"] == 1
+
+
+async def test_what_a_wrong_update_replaced_is_believed_again_when_that_was_erased(
+    client: httpx.AsyncClient, user: str
+) -> None:
+    body = {"user_id": user, "kind": "semantic", "category": "fact"}
+    old = (await client.post("/v1/memories", json={**body, "content": "The SSH port of build-01 is 22."})).json()[
+        "memory"
+    ]
+    told = (await client.post("/v1/memories", json={**body, "content": "The SSH port of build-01 is 49222."})).json()
+    assert (told["status"], told["superseded"]) == ("superseded", old["id"])
+    problem_of(await client.post(f"/v1/memories/{old['id']}/restore"), 409)
+    assert (await client.delete(f"/v1/memories/{told['memory']['id']}")).status_code == 204
+    back = await move(client, old["id"], "restore")
+    assert (back["state"], back["superseded_by"], back["valid_to"]) == ("active", None, None)
+    assert [m["id"] for m in await listed(client, user)] == [old["id"]]
+    entries = (await client.get(f"/v1/memories/{old['id']}/history")).json()
+    assert "+00:00" not in str(entries)
 
 
 async def test_a_compressed_memory_can_be_fetched_back(world: World, user: str) -> None:

@@ -249,9 +249,10 @@ async def test_keys_decide_who_sees_what(keyed: World, user: str) -> None:
     assert (await get(writer, user)).json()["constraints"] == []
 
 
-async def test_deleting_a_memory_deletes_its_copies_in_tasks(client: httpx.AsyncClient, user: str) -> None:
+@pytest.mark.parametrize("prefix", ["memory:", ""])
+async def test_deleting_a_memory_deletes_its_copies_in_tasks(client: httpx.AsyncClient, user: str, prefix: str) -> None:
     memory = await write(client, user, "the password of the staging box is tr0ub4dor")
-    await put(client, user, confirmed_facts=[{"fact": memory["content"], "source": f"memory:{memory['id']}"}, "kept"])
+    await put(client, user, confirmed_facts=[{"fact": memory["content"], "source": prefix + memory["id"]}, "kept"])
     assert (await client.delete(f"/v1/memories/{memory['id']}")).status_code == 204
 
     async def gone() -> bool:

@@ -28,16 +28,18 @@ def archived(memory: Memory, now: datetime) -> Memory:
 def restored(memory: Memory, now: datetime, heat: Heat) -> Memory:
     """Back into every search, as warm as a new one, from cold storage or out of a summary.
 
-    Raises Conflict for one that is no longer believed because another memory replaced it.
+    Raises Conflict for one that is no longer believed because another memory replaced it; when that one was erased, it is
+    believed again.
     """
-    if memory.state == "superseded":
+    if memory.state == "superseded" and memory.superseded_by is not None:
         raise Conflict(
             "the memory is no longer believed since another one replaced it; change that one, or write it anew"
         )
     if memory.state == "active":
         return memory
     warmth = max(_warmth(memory, now, heat), heat.initial)
-    return _next(replace(memory, state="active", heat=warmth, heat_at=now, superseded_by=None), now)
+    ended = None if memory.state == "superseded" else memory.valid_to
+    return _next(replace(memory, state="active", heat=warmth, heat_at=now, superseded_by=None, valid_to=ended), now)
 
 
 def pinned(memory: Memory, now: datetime, heat: Heat) -> Memory:

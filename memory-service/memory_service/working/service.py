@@ -6,8 +6,6 @@ Needs Redis only, so it answers with Postgres and Qdrant down.  Never calls a mo
 from dataclasses import dataclass
 from datetime import timedelta
 
-import orjson
-
 from memory_service.access import require_user, require_writer
 from memory_service.domain import SHARED_USER, Caller, Clock, utc_now
 from memory_service.errors import InvalidFields, NotFound
@@ -18,7 +16,7 @@ from memory_service.working.commits import Change, TaskMemory, TaskWriter, answe
 from memory_service.working.context import CountTokens, TaskContext, build_context
 from memory_service.working.items import Patch, Step, WorkingState
 from memory_service.working.settings import Working
-from memory_service.working.state import apply_patch, copied_memories, forget_memory, memory_source, record_step
+from memory_service.working.state import apply_patch, copied_memories, forget_memory, record_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ class WorkingMemory:
         changed = [
             key for key in sorted(keys, key=lambda k: (k.user_id, k.task_id)) if await self._forget(key, memory_id)
         ]
-        needle = orjson.dumps(memory_source(memory_id))
+        needle = memory_id.encode()
         for owner in sorted({key.user_id for key in keys} | ({user_id} - {SHARED_USER})):
             await self._store.blank_answers(tenant, owner, lambda answer: needle in answer_text(answer).lower())
         return len(changed)

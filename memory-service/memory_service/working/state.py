@@ -13,11 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
+from uuid import UUID
 
 from memory_service.errors import FieldError, InvalidFields
 from memory_service.working.items import Fact, FailedAttempt, Patch, PendingItem, Step, ToolCall, WorkingState
 from memory_service.working.settings import Working
 
+UUID_CHARS = 36
 MEMORY_SOURCE = "memory:"  # the source of a fact that was copied from a long-term memory is "memory:<id>"
 REMOVABLE = (
     "constraints", "confirmed_facts", "pending_items", "done_items", "failed_attempts", "tool_call_history",
@@ -85,9 +87,8 @@ def record_step(state: WorkingState, step: Step, now: datetime, settings: Workin
 
 def forget_memory(state: WorkingState, memory_id: str) -> WorkingState:
     """The state without the facts and failures that were copied from this long-term memory."""
-    source = memory_source(memory_id)
-    facts = tuple(fact for fact in state.confirmed_facts if (fact.source or "").casefold() != source)
-    failures = tuple(one for one in state.failed_attempts if (one.source or "").casefold() != source)
+    facts = tuple(fact for fact in state.confirmed_facts if _copied_from(fact.source) != memory_id.casefold())
+    failures = tuple(one for one in state.failed_attempts if _copied_from(one.source) != memory_id.casefold())
     if len(facts) == len(state.confirmed_facts) and len(failures) == len(state.failed_attempts):
         return state
     return replace(state, confirmed_facts=facts, failed_attempts=failures)
@@ -100,9 +101,19 @@ def memory_source(memory_id: str) -> str:
 
 def copied_memories(state: WorkingState) -> frozenset[str]:
     """Ids of the long-term memories that this state holds copies of."""
-    facts = ((fact.source or "").casefold() for fact in state.confirmed_facts)
-    sources = (*facts, *((one.source or "").casefold() for one in state.failed_attempts))
-    return frozenset(source.removeprefix(MEMORY_SOURCE) for source in sources if source.startswith(MEMORY_SOURCE))
+    sources = [*(one.source for one in state.confirmed_facts), *(one.source for one in state.failed_attempts)]
+    return frozenset(one for source in sources if (one := _copied_from(source)) is not None)
+
+
+def _copied_from(source: str | None) -> str | None:
+    """The id that a source names, as "memory:<id>" or, as people write it, alone; None for any other source."""
+    named = (source or "").strip().casefold()
+    if named.startswith(MEMORY_SOURCE):
+        return named.removeprefix(MEMORY_SOURCE)
+    try:
+        return str(UUID(named)) if len(named) == UUID_CHARS else None
+    except ValueError:
+        return None
 
 
 def describe_call(call: Step | ToolCall, chars_max: int) -> str:

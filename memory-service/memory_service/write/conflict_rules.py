@@ -70,6 +70,7 @@ class _Negation(Section):
     words: tuple[str, ...]
     characters: tuple[str, ...]
     harmless: tuple[str, ...]
+    negating: tuple[str, ...]
 
 
 class _File(Section):
@@ -124,6 +125,12 @@ def token_of(phrase: str) -> str:
     return stemmed(phrase.casefold())
 
 
+def _pattern(phrase: str, negation: _Negation) -> str:
+    """The phrase; a harmless one only where it does not go on as a word that negates."""
+    longer = [word for word in negation.negating if phrase in negation.harmless and word.startswith(phrase)]
+    return f"(?!{'|'.join(map(re.escape, longer))}){literal_pattern(phrase)}" if longer else literal_pattern(phrase)
+
+
 def _compiled(file: _File, contrasts: Contrasts) -> ConflictRules:
     tokens = _tokens(file)
     roles: dict[str, set[Role]] = {}
@@ -158,7 +165,7 @@ def _compiled(file: _File, contrasts: Contrasts) -> ConflictRules:
         for value in kind.values:
             kinds[tokens[value[0].casefold()]] = kinds.get(tokens[value[0].casefold()], frozenset()) | {kind.name}
     longest_first = sorted(words, key=lambda phrase: (-len(phrase), phrase))
-    pattern = re.compile("|".join(literal_pattern(phrase) for phrase in longest_first), re.ASCII)
+    pattern = re.compile("|".join(_pattern(phrase, file.negation) for phrase in longest_first), re.ASCII)
 
     def tokens_of(phrases: Iterable[str]) -> frozenset[str]:
         return frozenset(tokens.get(phrase.casefold(), token_of(phrase)) for phrase in phrases)

@@ -58,7 +58,7 @@ def load_contrasts(path: Path) -> Contrasts:
     return Contrasts(
         chars_max=read.count("limits.chars_max"),
         negation=_negation(read.texts("negation.words"), read.texts("negation.characters")),
-        not_negating=_any_of(read.texts("negation.harmless")),
+        not_negating=_harmless(read.texts("negation.harmless"), read.texts("negation.negating")),
         english_numbers=numbers,
         english_number=_any_of(list(numbers)),
         chinese_number=_chinese_number(read.text("numbers.chinese_measures")),
@@ -143,6 +143,11 @@ class _Reader:
 def _any_of(phrases: Sequence[str]) -> Pattern:
     longest_first = sorted(phrases, key=len, reverse=True)
     return re.compile("|".join(literal_pattern(phrase) for phrase in longest_first), re.ASCII)
+
+
+def _harmless(words: Sequence[str], unless: Sequence[str]) -> Pattern:
+    """Words in which a negation negates nothing, where they do not go on as one of `unless`."""
+    return re.compile(f"(?!{'|'.join(map(re.escape, unless))})(?:{_any_of(words).pattern})")
 
 
 def _negation(words: Sequence[str], characters: Sequence[str]) -> Pattern:

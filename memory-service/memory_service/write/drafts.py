@@ -14,6 +14,7 @@ from memory_service.domain import Entity, Json, Kind, KindChoice, Memory, Outcom
 from memory_service.errors import InvalidFields, TooLarge
 from memory_service.settings import Heat, Limits, Write
 from memory_service.shapes import to_json
+from memory_service.timestamps import time_text
 from memory_service.write.routing import route
 from memory_service.write.summarise import Summary
 
@@ -192,7 +193,7 @@ def differences(before: Memory, after: Memory) -> dict[str, dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime | UUID):
-        return value.isoformat() if isinstance(value, datetime) else str(value)
+        return time_text(value) if isinstance(value, datetime) else str(value)
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
     if isinstance(value, Entity):

@@ -76,13 +76,16 @@ def difference(a: str, b: str, contrasts: Contrasts) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Features:
-    """`quantities`: per unit ("" for none) the values in reading order, so that swapped numbers are seen."""
+    """`quantities`: per unit ("" for none) the values in reading order, so that swapped numbers are seen.
+
+    `negations`: those that negate, and all: no list knows every word in which 不 is harmless, and a wrong merge loses a memory.
+    """
 
     text: str
     quantities: dict[str, list[str]]
     dates: list[str]
     identifiers: frozenset[str]
-    negations: int
+    negations: tuple[int, int]
     tools: frozenset[int]
     names: list[str]
     chinese_names: frozenset[str]
@@ -101,7 +104,10 @@ def _features(original: str, normalised: str, contrasts: Contrasts) -> _Features
         quantities=quantities,
         dates=dates,
         identifiers=frozenset(token for token in _COMPOUND.findall(rest) if _IDENTIFIER_SIGN.search(token)),
-        negations=len(contrasts.negation.findall(contrasts.not_negating.sub(" ", folded))),
+        negations=(
+            len(contrasts.negation.findall(contrasts.not_negating.sub(" ", folded))),
+            len(contrasts.negation.findall(folded)),
+        ),
         tools=frozenset(i for i, pattern in enumerate(contrasts.tools) if pattern.search(folded)),
         names=_latin_names(original, contrasts),
         chinese_names=frozenset(contrasts.chinese_name.findall(folded)),

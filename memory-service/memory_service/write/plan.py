@@ -51,6 +51,8 @@ class Plan:
         """Decide about one draft.  Raises InvalidFields or TooLarge for a duplicate that adds too much."""
         key = (prepared.memory.user_id, prepared.text.content_hash)
         for memory in self._known.get(key, ()):
+            if not prepared.memory.may_be_of(memory):
+                continue
             if prepared.draft.kind in ("auto", memory.kind):  # an explicit other kind is another memory
                 return self._merge(memory.id, prepared, 1.0, now)
         match = prepared.match

@@ -114,7 +114,7 @@ class SimilarMemories:
         """The nearest hit that is the user's own, up to date, and differs in nothing that matters.  `hits` nearest first."""
         for hit in hits:
             row = known.get(hit.memory_id)
-            if row is None or row.user_id != memory.user_id or row.version != hit.version:
+            if row is None or row.user_id != memory.user_id or row.version != hit.version or not memory.may_be_of(row):
                 continue
             if same_meaning(memory.content, row.content, hit.cosine, self._numbers.duplicate_cosine, self._contrasts):
                 return Match(row.id, hit.cosine)

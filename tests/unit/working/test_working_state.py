@@ -165,6 +165,15 @@ def test_copies_of_a_memory_are_found_and_forgotten_whatever_the_case_of_the_id(
     assert forget_memory(before, "zzz") is before
 
 
+def test_a_source_that_is_an_id_alone_names_the_memory_too() -> None:
+    one, other = "01a22d55-f078-7665-a3ac-e5bf9b067854", "01a22d55-f078-7665-a3ac-e5bf9b067855"
+    before = patched(
+        state(), confirmed_facts=[Fact("a", one.upper()), Fact("b", f" memory:{other}"), Fact("c", "x" * 36)]
+    )
+    assert copied_memories(before) == {one, other}
+    assert [fact.fact for fact in forget_memory(before, one).confirmed_facts] == ["b", "c"]
+
+
 texts = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=12).filter(
     lambda text: fold(text) != ""
 )
