@@ -16,7 +16,6 @@ import asyncio
 import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,6 +32,7 @@ from benchmarks.loop.agent import Memory, NoMemory, Run, work
 from benchmarks.loop.memory import LoopMemory
 from benchmarks.loop.tasks import SEED, Task, all_tasks
 from benchmarks.loop.world import World
+from benchmarks.service_process import service_process
 from local_stack import ports
 from local_stack.stores import running_stores
 from memory_service.foundation import embedding_tunables
@@ -62,25 +62,9 @@ def served(folder: Path, embedder: str) -> Iterator[str]:
             "HINDSIGHT_LOG_LEVEL": "ERROR",
         }
         migrate(Settings(database_url=urls.database_url), say=lambda _line: None)
-        service = subprocess.Popen([sys.executable, "-m", "memory_service", "serve"], env=environment)
-        try:
-            _wait_ready(f"http://127.0.0.1:{port}", service)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            service.terminate()
-            service.wait(timeout=30)
-
-
-def _wait_ready(url: str, service: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + READY_S
-    while time.monotonic() < deadline and service.poll() is None:
-        try:
-            if httpx.get(f"{url}/ready").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise SystemExit(f"the memory-service did not come up within {READY_S:g} s")
+        url = f"http://127.0.0.1:{port}"
+        with service_process(environment, url, READY_S):
+            yield url
 
 
 async def passes(tasks: Sequence[Task], memory_for: Callable[[Task], Memory]) -> list[Run]:

@@ -6,19 +6,16 @@ All sizes are up at the same time, so that they can be asked in turn: what else 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-import httpx
 import psycopg
 
 from benchmarks.scale.corpus import one_owner, shares
+from benchmarks.service_process import service_process
 from local_stack import ports
 from local_stack.stores import StackUrls, running_stores
 from memory_service.migrating import migrate
@@ -87,28 +84,11 @@ def _service(store: Store) -> Iterator[None]:
         "HINDSIGHT_JOBS": "false",  # a nightly job in the middle of a round would be measured with it
         "HINDSIGHT_LOG_LEVEL": "ERROR",
     }
-    service = subprocess.Popen([sys.executable, "-m", "memory_service", "serve"], env=environment)
-    try:
-        _wait_ready(store.url, service)
+    with service_process(environment, store.url, READY_S):
         yield
-    finally:
-        service.terminate()
-        service.wait(timeout=60)
 
 
 def _make_database(url: str, name: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone():
             connection.execute(f"CREATE DATABASE {name}")  # type: ignore[call-overload]
-
-
-def _wait_ready(url: str, service: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + READY_S
-    while time.monotonic() < deadline and service.poll() is None:
-        try:
-            if httpx.get(f"{url}/ready").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.05)
-    raise SystemExit(f"memory-service at {url} did not become ready")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.speed.rest import Failed, Line
+from local_stack import ports
 
 HINDSIGHT = Path(sys.executable).with_name("hindsight")
 PARTS = ("service", "gateway")
@@ -23,7 +23,8 @@ class Stack:
     def __init__(self, home: Path, model: str | None) -> None:
         """`model`: the folder of a BERT model; None is the bundled one."""
         self.home = home
-        self.port, self.gateway_port = _free_ports(2)
+        self.port = ports.choose(None)
+        self.gateway_port = ports.choose(None, frozenset({self.port}))
         chosen = {"HINDSIGHT_EMBEDDING_PROVIDER": "onnx", "HINDSIGHT_EMBEDDING_MODEL": model} if model else {}
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HINDSIGHT_")}
         model_dir = os.environ.get("HINDSIGHT_MODEL_DIR")
@@ -88,11 +89,3 @@ def rss_kib(pid: int) -> int:
     """Resident memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import re
 import socket
 import warnings
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 from gateway_running import free_port
+from scripted_server import serving
 
 from mcp_gateway.client import Caller, ServiceClient
 from mcp_gateway.errors import NotSent, Refused, Unanswered
@@ -21,40 +21,6 @@ from mcp_gateway.settings import GatewaySettings
 
 OK = b'HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n{"a":1}'
 CALLER = Caller("r-1")
-
-
-class Server:
-    """Answers each request with what `script` gives for its number; None cuts the connection, b"" never answers."""
-
-    def __init__(self, script: Callable[[int], bytes | None]) -> None:
-        self.script, self.connections, self.open, self.requests = script, 0, 0, list[bytes]()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self.open += 1
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = re.search(rb"content-length: (\d+)", head.lower())
-                self.requests.append(head + await reader.readexactly(int(length[1]) if length else 0))
-                answer = self.script(len(self.requests))
-                if answer is None:
-                    break
-                writer.write(answer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        self.open -= 1
-        writer.close()
-
-
-@asynccontextmanager
-async def serving(script: Callable[[int], bytes | None]) -> AsyncIterator[tuple[Server, str]]:
-    server = Server(script)
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    try:
-        yield server, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    finally:
-        listening.close()
 
 
 @asynccontextmanager

@@ -2,13 +2,13 @@
 
 import asyncio
 import gc
-import re
 import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 import uvloop
+from scripted_server import serving
 
 from memory_service.errors import SetupRefused, StoreUnavailable
 from memory_service.stores import qdrant_http
@@ -27,42 +27,6 @@ LAST = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s" %
 HALF = b"HTTP/1.1 200 OK\r\ncontent-length: 200\r\n\r\n" + RESULT
 COOKIE = b"HTTP/1.1 200 OK\r\nset-cookie: a=b; Path=/\r\ncontent-length: %d\r\n\r\n%s" % (len(RESULT), RESULT)
 METHODS = ("GET", "PUT", "POST", "PATCH", "DELETE")
-
-
-class Server:
-    """Answers each request with what `script` gives for its number; None cuts the connection, b"" never answers."""
-
-    def __init__(self, script: Callable[[int], bytes | None]) -> None:
-        self.script, self.connections, self.open, self.requests = script, 0, 0, list[bytes]()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self.open += 1
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = re.search(rb"content-length: (\d+)", head.lower())
-                self.requests.append(head + await reader.readexactly(int(length[1]) if length else 0))
-                answer = self.script(len(self.requests))
-                if answer is None:
-                    break
-                writer.write(answer)
-                if answer in (HALF, LAST):
-                    break
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        self.open -= 1
-        writer.close()
-
-
-@asynccontextmanager
-async def serving(script: Callable[[int], bytes | None]) -> AsyncIterator[tuple[Server, str]]:
-    server = Server(script)
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    try:
-        yield server, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    finally:
-        listening.close()
 
 
 @asynccontextmanager
@@ -100,7 +64,7 @@ async def test_requests_at_once_have_a_connection_each() -> None:
 
 
 async def test_a_connection_that_the_server_ended_is_not_used_again() -> None:
-    async with serving(lambda _number: LAST) as (server, url), calling(url) as http:
+    async with serving(lambda _number: LAST, last=(LAST,)) as (server, url), calling(url) as http:
         assert [await http.call("GET", "/") for _ in range(3)] == [7] * 3
     assert server.connections == 3
 
@@ -115,7 +79,7 @@ async def test_a_connection_that_turned_out_dead_is_made_once_more(method: str) 
 @pytest.mark.parametrize("answer", [None, HALF, b"nonsense\r\n\r\n"])
 @pytest.mark.parametrize("method", METHODS)
 async def test_half_an_answer_is_no_answer_and_every_method_is_asked_twice(method: str, answer: bytes | None) -> None:
-    async with serving(lambda _number: answer) as (server, url), calling(url) as http:
+    async with serving(lambda _number: answer, last=(HALF,)) as (server, url), calling(url) as http:
         with pytest.raises(StoreUnavailable):
             await http.call(method, "/")
     assert len(server.requests) == 2

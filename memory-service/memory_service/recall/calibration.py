@@ -112,19 +112,18 @@ class Reading:
 
     def rank_log_odds(self, passage: Script | None, cosine: float | None, keyword: float | None) -> float:
         """The same evidence for ranking, before the logistic function; `cosine_weight` is what cosines count against keywords."""
-        if cosine is None or self.cosine_weight == 1.0:
-            return self._log_odds(passage, cosine, keyword)
-        by_cosine = self._log_odds(passage, cosine, None if keyword is None else 0.0)
-        return self._log_odds(passage, cosine, keyword) - (1.0 - self.cosine_weight) * by_cosine
+        return self._log_odds(passage, cosine, keyword, self.cosine_weight)
 
     def spread(self, log_odds: float) -> float:
         """Log-odds over `temperature`, so that good and excellent hits stay apart, whose relevances are all near 1, and
         freshness decides between neighbours only."""
         return logistic(log_odds / self.temperature)
 
-    def _log_odds(self, passage: Script | None, cosine: float | None, keyword: float | None) -> float:
+    def _log_odds(
+        self, passage: Script | None, cosine: float | None, keyword: float | None, cosine_weight: float = 1.0
+    ) -> float:
         if cosine is not None:
-            return log_odds(cosine, pair_script(self.query, passage), self.curves, keyword)
+            return log_odds(cosine, pair_script(self.query, passage), self.curves, keyword, cosine_weight)
         return -math.inf if keyword is None else self.keyword.slope * (keyword - self.keyword.midpoint)
 
 
@@ -188,14 +187,16 @@ def relevance(cosine: float, script: PairScript, curves: ScriptCurves, keyword: 
     return logistic(log_odds(cosine, script, curves, keyword))
 
 
-def log_odds(cosine: float, script: PairScript, curves: ScriptCurves, keyword: float | None = None) -> float:
-    """The same before the logistic function."""
+def log_odds(
+    cosine: float, script: PairScript, curves: ScriptCurves, keyword: float | None = None, cosine_weight: float = 1.0
+) -> float:
+    """The same before the logistic function, with the share of the cosine times `cosine_weight`."""
     if math.isnan(cosine):
         return -math.inf
     curve = curves.of(script)
     if keyword is None:
-        return curve.slope * (cosine - curve.midpoint)
-    return curve.hybrid_slope * (cosine - curve.hybrid_midpoint) + curve.keyword_gain * keyword
+        return cosine_weight * curve.slope * (cosine - curve.midpoint)
+    return cosine_weight * curve.hybrid_slope * (cosine - curve.hybrid_midpoint) + curve.keyword_gain * keyword
 
 
 def logistic(x: float) -> float:

@@ -114,14 +114,9 @@ def _signals(
         "asks": numbers.asks if asks else 0.0,
         "speaker": numbers.speaker if facts.speaker and asked.names(facts.speaker) else 0.0,
         "assistant": numbers.assistant if assistant else 0.0,
-        "time": _time(facts, asked) * numbers.time,
+        "time": numbers.time * max((hint.closeness(facts.occurred_at) for hint in asked.times), default=0.0),
     }
     return {name: value for name, value in signals.items() if value}
-
-
-def _time(facts: RankFacts, asked: Asked) -> float:
-    """0..1, the nearest of the times that the query speaks of."""
-    return max((hint.closeness(facts.occurred_at) for hint in asked.times), default=0.0) if asked.times else 0.0
 
 
 def _is_assistant(facts: RankFacts) -> bool:
@@ -145,6 +140,4 @@ def _raised(one: Candidate, log_odds: float, signals: Mapping[str, float], readi
     if not signals or math.isinf(log_odds):
         return one
     total = log_odds + sum(signals.values())
-    least = max((one.lanes[lane].score for lane in ("structured", "recent") if lane in one.lanes), default=0.0)
-    relevance = max(reading.spread(total), least)
-    return replace(one, relevance=relevance, log_odds=total, signals=signals)
+    return replace(one, relevance=max(reading.spread(total), one.listed), log_odds=total, signals=signals)

@@ -6,7 +6,7 @@ curves of calibration.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import numpy as np
@@ -50,6 +50,11 @@ class Candidate:
     calibrated: float
     log_odds: float | None = None
     signals: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def listed(self) -> float:
+        """Its relevance as a reminder, by the lanes that only list; 0 when none of them has it."""
+        return max((self.lanes[lane].score for lane in ("structured", "recent") if lane in self.lanes), default=0.0)
 
 
 def vector_scores(
@@ -111,8 +116,8 @@ def fuse(
             log_odds, relevance, calibrated = odds, reading.spread(odds), reading.relevance(script, cosine, keyword)
         else:
             relevance, calibrated = keyword or 0.0, reading.relevance(None, None, keyword)
-        listed = max((found[lane].score for lane in ("structured", "recent") if lane in found), default=0.0)
-        candidates.append(Candidate(memory_id, found, max(relevance, listed), calibrated, log_odds))
+        one = Candidate(memory_id, found, relevance, calibrated, log_odds)
+        candidates.append(replace(one, relevance=max(relevance, one.listed)))
     return sorted(candidates, key=lambda c: (-c.relevance, c.id))
 
 

@@ -25,7 +25,7 @@ from memory_service.scripts import script_of
 from memory_service.settings import Tunables
 from memory_service.stores.postgres import memories
 from memory_service.stores.postgres.filters import SqlFilter
-from memory_service.stores.postgres.memories import RankFacts
+from memory_service.stores.postgres.memories import Beside, RankFacts
 from memory_service.stores.postgres.pool import Postgres
 from memory_service.stores.postgres.retrievals import Retrieval
 from memory_service.stores.qdrant import VectorHits
@@ -74,7 +74,6 @@ class _Gathered:
     lane_ms: dict[str, float]
     vector: Vector | None = None
     hits: VectorHits | None = None
-    links: Links = field(default_factory=dict)
 
 
 class Recall:
@@ -166,7 +165,9 @@ class Recall:
             if not await self._fetch_more(request.chosen, sql, gathered, asked, exact=last):
                 break
         lowest = None if exhausted else min(live.values(), default=None)
-        candidates = self._fused(request, gathered, facts, live, lowest)
+        beside = await self._beside(sql, facts) if gathered.hits is not None else []
+        facts = {one.facts.id: one.facts for one in beside} | facts
+        candidates = self._fused(request, gathered, facts, links_of(beside), live, lowest)
         return rank_candidates(candidates, facts, request.chosen.now, self._numbers.rank, self._numbers.heat)
 
     async def _fetch_more(
@@ -188,32 +189,32 @@ class Recall:
         return True
 
     async def _facts(self, sql: SqlFilter, gathered: _Gathered) -> dict[UUID, RankFacts]:
-        """Of every candidate and of the turns beside the best ones of each lane."""
+        """Of every candidate, the best of each lane first."""
         lists = [[hit.memory_id for hit in gathered.hits.hits]] if gathered.hits else []
         lists += [list(scores) for scores in gathered.scores.values()]
         ids = list(dict.fromkeys(i for row in zip_longest(*lists) for i in row if i is not None))
         if not ids:
             return {}
-        head, tail, most = (
-            self._numbers.search.script_chars,
-            self._numbers.signals.tail_chars,
-            self._numbers.signals.turns_max,
-        )
-        rows = await self._postgres.read(lambda c: memories.rank_facts(c, ids, sql, head, tail))
-        facts = {row.id: row for row in rows}
-        turns = [facts[i] for i in ids if i in facts and facts[i].is_turn][:most]
-        gathered.links = {}
-        if turns and gathered.hits is not None:
-            beside = await self._postgres.read(lambda c: memories.turns_beside(c, turns, sql, head, tail))
-            gathered.links = links_of(beside)
-            facts = {one.facts.id: one.facts for one in beside} | facts
-        return facts
+        head, tail = self._numbers.search.script_chars, self._numbers.signals.tail_chars
+        rows = {
+            row.id: row for row in await self._postgres.read(lambda c: memories.rank_facts(c, ids, sql, head, tail))
+        }
+        return {i: rows[i] for i in ids if i in rows}
+
+    async def _beside(self, sql: SqlFilter, facts: Mapping[UUID, RankFacts]) -> list[Beside]:
+        """The turns beside the best turns of these."""
+        turns = [one for one in facts.values() if one.is_turn][: self._numbers.signals.turns_max]
+        if not turns:
+            return []
+        head, tail = self._numbers.search.script_chars, self._numbers.signals.tail_chars
+        return await self._postgres.read(lambda c: memories.turns_beside(c, turns, sql, head, tail))
 
     def _fused(
         self,
         request: SearchRequest,
         gathered: _Gathered,
         facts: Mapping[UUID, RankFacts],
+        links: Links,
         live: Mapping[UUID, float],
         lowest: float | None,
     ) -> list[Candidate]:
@@ -225,7 +226,7 @@ class Recall:
         candidates = fuse(scores, passages, reading, lowest)
         asked = Asked.of(request.query, time_hints(request.query, request.chosen.now, self._time_rules))
         floor = min(live.values(), default=None) if lowest is None else lowest
-        return with_signals(candidates, facts, passages, gathered.links, asked, reading, floor, self._numbers.signals)
+        return with_signals(candidates, facts, passages, links, asked, reading, floor, self._numbers.signals)
 
     async def _hydrate(self, chosen: MemoryFilter, ranked: Sequence[Ranked]) -> list[Found]:
         """Texts of the final hits; one that was erased or changed out of the filter meanwhile is left out."""

@@ -7,7 +7,6 @@ one statement can contradict is dropped whole.  It must not write: what a verdic
 """
 
 import asyncio
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from memory_service.models.prompts import read_prompt
 from memory_service.settings import Section
 from memory_service.write.conflicts import Relation
 from memory_service.write.similar import Neighbour
-from memory_service.write.summarise import shortened
+from memory_service.write.summarise import shortened, visible_line
 
 PROMPT = Path(__file__).parent / "prompts" / "conflict.toml"
 PURPOSE = "conflict"
@@ -155,8 +154,7 @@ def _line(value: object, chars_max: int) -> str | None:
     """One line of visible text; None when there is none."""
     if not isinstance(value, str):
         return None
-    shown = "".join(" " if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp", "Cn", "Co") else c for c in value)
-    line = " ".join(shown.split())
+    line = visible_line(value)
     return shortened(line, chars_max) if any(c.isalnum() for c in line) else None
 
 

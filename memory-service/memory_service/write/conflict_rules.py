@@ -4,7 +4,7 @@ The data of config/conflicts.toml, checked and compiled once, for `conflicts`.  
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -70,7 +70,6 @@ class _Negation(Section):
     words: tuple[str, ...]
     characters: tuple[str, ...]
     harmless: tuple[str, ...]
-    negating: tuple[str, ...]
 
 
 class _File(Section):
@@ -115,7 +114,10 @@ class ConflictRules:
 
 
 def load_conflict_rules(path: Path, contrasts: Contrasts) -> ConflictRules:
-    """Read config/conflicts.toml; numerals are those of `contrasts`.  Raises SetupRefused naming the file and the entry that is wrong."""
+    """Read config/conflicts.toml; numerals and `negating` words are those of `contrasts`.
+
+    Raises SetupRefused naming the file and the entry that is wrong.
+    """
     file = read_section(path, _File)
     return _compiled(file, contrasts)
 
@@ -125,9 +127,9 @@ def token_of(phrase: str) -> str:
     return stemmed(phrase.casefold())
 
 
-def _pattern(phrase: str, negation: _Negation) -> str:
+def _pattern(phrase: str, harmless: Collection[str], negating: Iterable[str]) -> str:
     """The phrase; a harmless one only where it does not go on as a word that negates."""
-    longer = [word for word in negation.negating if phrase in negation.harmless and word.startswith(phrase)]
+    longer = [word for word in negating if phrase in harmless and word.startswith(phrase)]
     return f"(?!{'|'.join(map(re.escape, longer))}){literal_pattern(phrase)}" if longer else literal_pattern(phrase)
 
 
@@ -165,7 +167,9 @@ def _compiled(file: _File, contrasts: Contrasts) -> ConflictRules:
         for value in kind.values:
             kinds[tokens[value[0].casefold()]] = kinds.get(tokens[value[0].casefold()], frozenset()) | {kind.name}
     longest_first = sorted(words, key=lambda phrase: (-len(phrase), phrase))
-    pattern = re.compile("|".join(_pattern(phrase, file.negation) for phrase in longest_first), re.ASCII)
+    pattern = re.compile(
+        "|".join(_pattern(phrase, file.negation.harmless, contrasts.negating) for phrase in longest_first), re.ASCII
+    )
 
     def tokens_of(phrases: Iterable[str]) -> frozenset[str]:
         return frozenset(tokens.get(phrase.casefold(), token_of(phrase)) for phrase in phrases)

@@ -85,16 +85,14 @@ class Contradictions:
         """
         if not near:
             return {}
+        near = {i: (new, [o for o in older if new.may_be_of(o.memory)]) for i, (new, older) in near.items()}
         by_rules = await asyncio.to_thread(
             lambda: {new_id: self._against(new, older) for new_id, (new, older) in near.items()}
         )
         told: dict[UUID, Opinions] = {}
         if self._model is not None:
             open_ones = {i: pair for i, pair in near.items() if not by_rules[i] and i not in repeated}
-            asked = {
-                i: (new, self._model.candidates(new, [one for one in older if new.may_be_of(one.memory)]))
-                for i, (new, older) in open_ones.items()
-            }
+            asked = {i: (new, self._model.candidates(new, older)) for i, (new, older) in open_ones.items()}
             told = await self._model.judge(asked)
         return {
             i: Suspected("model", (), told[i]) if i in told else Suspected("rules", tuple(ids))
@@ -176,7 +174,7 @@ class Contradictions:
     def _against(self, new: Memory, older: Sequence[Neighbour]) -> list[UUID]:
         """Ids of those active statements of the same user that stand against this one."""
         said = statements(new.content, self._rules)
-        near = (one.memory for one in older if new.may_be_of(one.memory))
+        near = (one.memory for one in older)
         mine = (o for o in near if (o.user_id, o.kind, o.state) == (new.user_id, "semantic", "active"))
         return [o.id for o in mine if relation_between(said, statements(o.content, self._rules), self._rules)]
 

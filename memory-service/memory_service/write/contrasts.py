@@ -30,11 +30,15 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Contrasts:
-    """All patterns expect normalised (case-folded) text.  `chars_max`: longer texts are the same only when equal."""
+    """All patterns expect normalised (case-folded) text.  `chars_max`: longer texts are the same only when equal.
+
+    `negating` words begin like one in which a negation is harmless, and negate.
+    """
 
     chars_max: int
     negation: Pattern
     not_negating: Pattern
+    negating: tuple[str, ...]
     english_numbers: Mapping[str, str]
     english_number: Pattern
     chinese_number: Pattern
@@ -53,12 +57,13 @@ def load_contrasts(path: Path) -> Contrasts:
     """Read config/contrasts.toml.  Raises SetupRefused naming the line or the entry that is wrong."""
     tables = tables_of(path)
     read = _Reader(path, tables)
-    numbers = read.counts("numbers.english")
+    numbers, negating = read.counts("numbers.english"), read.texts("negation.negating")
     units = {spelling: names[0] for names in read.lists("numbers.units") for spelling in names}
     return Contrasts(
         chars_max=read.count("limits.chars_max"),
         negation=_negation(read.texts("negation.words"), read.texts("negation.characters")),
-        not_negating=_harmless(read.texts("negation.harmless"), read.texts("negation.negating")),
+        not_negating=_harmless(read.texts("negation.harmless"), negating),
+        negating=tuple(negating),
         english_numbers=numbers,
         english_number=_any_of(list(numbers)),
         chinese_number=_chinese_number(read.text("numbers.chinese_measures")),

@@ -10,7 +10,6 @@ import asyncio
 import math
 import re
 import tomllib
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from memory_service.models.ports import LanguageModel
 from memory_service.settings import Section
 from memory_service.write.entities import Entity
 from memory_service.write.rules import SummaryRules, literal_pattern
-from memory_service.write.summarise import Summary, shortened
+from memory_service.write.summarise import Summary, shortened, visible_line
 
 PROMPT = Path(__file__).parent / "prompts" / "reading.toml"
 PURPOSE = "reading"
@@ -208,8 +207,7 @@ def _summary(value: object, excerpt: str, terms: ReadingTerms) -> str | None:
     """One line of visible text whose every number stands in the text; None otherwise."""
     if not isinstance(value, str):
         return None
-    shown = "".join(" " if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp", "Cn", "Co") else c for c in value)
-    line = " ".join(shown.split())
+    line = visible_line(value)
     numbers = set(_NUMBER.findall(excerpt))
     if not any(c.isalnum() for c in line) or any(n not in numbers for n in _NUMBER.findall(line)):
         return None

@@ -9,6 +9,7 @@ linear in the length of the text.
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ __all__ = ["Entity", "Summary", "SummaryRules", "load_summary_rules", "shortened
 
 _CUT_AT = re.compile(r"[\s，,、；;：:)）]")
 _ELLIPSIS = "…"
+_UNSHOWN = ("Cc", "Cs", "Zl", "Zp", "Cn", "Co")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,12 @@ def _worth(part: str, position: int, reading: Reading, found: Sequence[Entity], 
     if any(pattern.search(part) for pattern in rule.log_line):
         worth -= rule.log_penalty
     return worth
+
+
+def visible_line(text: str) -> str:
+    """What a model wrote, on one line: controls, surrogates and unassigned characters are spaces, and white space is folded."""
+    shown = "".join(" " if unicodedata.category(c) in _UNSHOWN else c for c in text)
+    return " ".join(shown.split())
 
 
 def shortened(line: str, chars_max: int) -> str:

@@ -47,7 +47,7 @@ RANK_FACTS = """m.id, m.version, m.kind, m.occurred_at, m.importance, m.confiden
     m.user_id, m.session_id,
     CASE jsonb_typeof(m.metadata -> 'speaker') WHEN 'string' THEN left(m.metadata ->> 'speaker', 100) END,
     CASE jsonb_typeof(m.metadata -> 'role') WHEN 'string' THEN left(m.metadata ->> 'role', 100) END"""
-BESIDE = """SELECT t.id, {forward}, {facts}
+BESIDE = """SELECT t.id, {follows}, {facts}
     FROM unnest(%(ids)s::uuid[], %(users)s::text[], %(sessions)s::text[], %(times)s::timestamptz[]) AS t(id, user_id, session_id, at)
     CROSS JOIN LATERAL (
         SELECT m.* FROM memory m WHERE m.user_id = t.user_id AND m.session_id = t.session_id
@@ -231,8 +231,8 @@ async def turns_beside(
     rows = await fetch_all(
         connection,
         " UNION ALL ".join(
-            f"({BESIDE.format(sign=sign, order=order, forward=forward, facts=RANK_FACTS, filter=chosen.sql)})"
-            for sign, order, forward in sides
+            f"({BESIDE.format(sign=sign, order=order, follows=follows, facts=RANK_FACTS, filter=chosen.sql)})"
+            for sign, order, follows in sides
         ),
         {
             **chosen.parameters,
