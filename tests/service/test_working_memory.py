@@ -367,7 +367,7 @@ async def test_a_writer_that_died_with_the_lock_blocks_only_for_its_lease(memory
 async def test_a_writer_that_can_not_get_in_is_told_so_in_time(client: Redis) -> None:
     memory = memory_on(client, write_wait_s=0.3)
     await made(memory)
-    await client.set(TaskKey("acme", "u", "t").lock, "someone else", px=60_000)
+    await client.set(TaskKey("acme", "u", "t").lock, "someone else")
     with pytest.raises(StoreUnavailable):
         await memory.patch(WRITER, "u", "t", Patch(constraints=["x"]))
 
