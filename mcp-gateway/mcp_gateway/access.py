@@ -50,6 +50,8 @@ class AccessDesk:
 
     async def standing(self, caller: Caller) -> Standing:
         entry = self._entry(hashlib.sha256(caller.authorization or b"").digest())
+        if entry.standing is not None and time.monotonic() < entry.fresh_until:
+            return entry.standing  # without the lock, which would go once around the event loop
         async with entry.lock:
             if entry.standing is None or time.monotonic() >= entry.fresh_until:
                 entry.standing = await self._ask(caller)

@@ -23,8 +23,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from mcp_gateway.access import Verdict
 from mcp_gateway.client import Caller, Json
+from mcp_gateway.direct import Direct, read_plain
 from mcp_gateway.logs import log_request
-from mcp_gateway.server import REQUEST_ID_HEADER, SESSION_HEADER, Gateway, create_server, open_gateway
+from mcp_gateway.server import REQUEST_ID_HEADER, SESSION_HEADER, Gateway, Handlers, create_server, open_gateway
 from mcp_gateway.settings import GatewaySettings
 from mcp_gateway.surrogates import neutralise
 from mcp_gateway.tools import ALL_TOOLS
@@ -50,7 +51,8 @@ def create_app(gateway: Gateway) -> Door:
     """The ASGI application; the caller opens and closes `gateway`."""
     settings = gateway.settings
     security = transport_security(settings)
-    app = create_server(gateway).streamable_http_app(
+    server = create_server(gateway)
+    app = server.streamable_http_app(
         streamable_http_path=MCP_PATH,
         stateless_http=True,
         json_response=False,
@@ -58,14 +60,15 @@ def create_app(gateway: Gateway) -> Door:
         max_request_body_size=settings.gateway_request_body_bytes_max,
         host=settings.gateway_host,
     )
-    return Door(app, gateway, security)
+    return Door(app, Direct(server, Handlers(gateway), settings.gateway_quiet_seconds), gateway, security)
 
 
 class Door:
-    """ASGI middleware around the SDK's application."""
+    """ASGI middleware around the SDK's application; answers what `direct` can without it."""
 
-    def __init__(self, app: Starlette, gateway: Gateway, security: TransportSecuritySettings) -> None:
+    def __init__(self, app: Starlette, direct: Direct, gateway: Gateway, security: TransportSecuritySettings) -> None:
         self._app = app
+        self._direct = direct
         self._gateway = gateway
         self._security = TransportSecurityMiddleware(security)
 
@@ -121,6 +124,10 @@ class Door:
             await Response("Request body too large", status_code=413)(request.scope, receive, send)
             return
         body = neutralise(body)
+        plain = read_plain(request, body)
+        if plain is not None:
+            await self._direct.answer(plain, request, receive, send)
+            return
         method, params = _control_message(body)
         session_id = request.headers.get(SESSION_HEADER)
         if method == "notifications/cancelled" and session_id is not None:

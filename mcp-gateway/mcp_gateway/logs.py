@@ -12,6 +12,8 @@ import traceback
 from datetime import UTC, datetime
 
 REQUESTS = logging.getLogger("mcp_gateway.requests")
+# Once, because json.dumps with options of its own makes one for every line.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
 
 
 class JsonLines(logging.Formatter):
@@ -31,7 +33,7 @@ class JsonLines(logging.Formatter):
             frames = traceback.extract_tb(record.exc_info[2])
             line["exception"] = record.exc_info[0].__name__
             line["where"] = [f"{frame.filename}:{frame.lineno}" for frame in frames[-3:]]
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return _ENCODER.encode(line)
 
 
 def configure_logging() -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from mcp.server import CacheHint, Server, ServerRequestContext
@@ -39,6 +40,7 @@ from mcp_types import (
     ToolAnnotations,
 )
 from mcp_types import Tool as ListedTool
+from starlette.datastructures import Headers
 
 from mcp_gateway import prompts, resources, results
 from mcp_gateway.access import AccessDesk
@@ -66,6 +68,7 @@ _INSTRUCTIONS = (
 logger = logging.getLogger(__name__)
 
 Context = ServerRequestContext[Any, Any]
+Result = TypeVar("Result")
 
 # Of the message being handled; every message has its own task.
 _request_id: ContextVar[str] = ContextVar("request_id")
@@ -91,8 +94,18 @@ async def open_gateway(settings: GatewaySettings, tools: Sequence[Tool] = ALL_TO
         await service.aclose()
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, whichever way it came; `headers` is None on stdio."""
+
+    id: int | str
+    method: str
+    params: Mapping[str, Json] | None
+    headers: Headers | None
+
+
 def create_server(gateway: Gateway) -> Server[Any]:
-    handlers = _Handlers(gateway)
+    handlers = Handlers(gateway)
     listed = {tool.name: _listed(tool) for tool in gateway.tools.values()}
 
     async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -129,37 +142,53 @@ def create_server(gateway: Gateway) -> Server[Any]:
     return server
 
 
-class _Handlers:
+class Handlers:
+    """Without state of their own: any number of them may stand for one gateway."""
+
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
-        tool = self._gateway.tools.get(params.name)
+        text, failed = await self._call(params.name, params.arguments or {}, self._caller(_headers(ctx)))
+        return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed)
+
+    async def answer_call(self, asked: Asked, name: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
+        """What `watch` and `call_tool` come to in the SDK's kernel, on the wire of the 2025 protocols.
+
+        Raises MCPError.
+        """
+
+        async def answered() -> dict[str, Json]:
+            text, failed = await self._call(name, arguments, self._caller(asked.headers))
+            return {"content": [{"text": text, "type": "text"}], "isError": failed}
+
+        return await self._watched(asked, answered)
+
+    async def _call(self, name: str, given: Mapping[str, Json], caller: Caller) -> tuple[str, bool]:
+        """The result's one text, and whether it is about a failure."""
+        tool = self._gateway.tools.get(name)
         if tool is None:
             raise MCPError(INVALID_PARAMS, f"There is no such tool. The tools are: {', '.join(self._gateway.tools)}.")
         try:
-            arguments = check_arguments(tool.name, tool.arguments, params.arguments or {})
-            call = Call(
-                arguments, self._caller(ctx), self._gateway.service, self._gateway.access, self._gateway.settings
-            )
+            arguments = check_arguments(tool.name, tool.arguments, given)
+            call = Call(arguments, caller, self._gateway.service, self._gateway.access, self._gateway.settings)
             answer = await tool.run(call)
         except BadArguments as problem:
-            return _tool_error(str(problem))
+            return str(problem), True
         except ServiceFailure as failure:
-            return _tool_error(advise(failure, tool.effect, arguments=tool.renamed, missing=tool.missing))
+            return advise(failure, tool.effect, arguments=tool.renamed, missing=tool.missing), True
         except Exception:
             # The service answered in a shape that the contract does not have.
             logger.exception("tool %s failed", tool.name)
             unknown = (
                 "" if tool.effect is Effect.READ else " It is unknown whether it was saved. Search before retrying."
             )
-            return _tool_error(f"The memory service gave an answer that the gateway does not understand.{unknown}")
-        text = await _fitted(answer, self._gateway.settings.gateway_result_bytes_max, tool.rest)
-        return CallToolResult(content=[TextContent(type="text", text=text)])
+            return f"The memory service gave an answer that the gateway does not understand.{unknown}", True
+        return await _fitted(answer, self._gateway.settings.gateway_result_bytes_max, tool.rest), False
 
     async def read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         try:
-            text = await self._read(str(params.uri), self._caller(ctx))
+            text = await self._read(str(params.uri), self._caller(_headers(ctx)))
         except BadArguments as problem:
             raise MCPError(INVALID_PARAMS, str(problem)) from None
         except ServiceFailure as failure:
@@ -196,12 +225,16 @@ class _Handlers:
         """Around every message: log requests, and make those of an HTTP session cancellable."""
         if ctx.request_id is None:
             return await call_next(ctx)
+        asked = Asked(ctx.request_id, ctx.method, ctx.params, _headers(ctx))
+        return await self._watched(asked, partial(call_next, ctx))
+
+    async def _watched(self, asked: Asked, work: Callable[[], Awaitable[Result]]) -> Result:
         started = time.perf_counter()
-        request_id = uuid.uuid4().hex if ctx.request is None else ctx.request.headers[REQUEST_ID_HEADER]
+        request_id = uuid.uuid4().hex if asked.headers is None else asked.headers[REQUEST_ID_HEADER]
         _request_id.set(request_id)
         status = "cancelled"
         try:
-            result = await self._run_cancellable(ctx, call_next)
+            result = await self._run_cancellable(asked, work)
             status = "tool_error" if isinstance(result, Mapping) and result.get("isError") else "ok"
             return result
         except Exception as error:
@@ -211,36 +244,40 @@ class _Handlers:
         finally:
             log_request(
                 request_id=request_id,
-                transport="stdio" if ctx.request is None else "http",
-                method=ctx.method,
-                tool=self._tool_name(ctx),
+                transport="stdio" if asked.headers is None else "http",
+                method=asked.method,
+                tool=self._tool_name(asked),
                 status=status,
                 duration_ms=round((time.perf_counter() - started) * 1000, 1),
             )
 
-    async def _run_cancellable(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        session_id = None if ctx.request is None else ctx.request.headers.get(SESSION_HEADER)
+    async def _run_cancellable(self, asked: Asked, work: Callable[[], Awaitable[Result]]) -> Result:
+        session_id = None if asked.headers is None else asked.headers.get(SESSION_HEADER)
         if session_id is None:
-            return await call_next(ctx)
-        with self._gateway.in_flight.track(session_id, str(ctx.request_id)):
-            return await call_next(ctx)
+            return await work()
+        with self._gateway.in_flight.track(session_id, str(asked.id)):
+            return await work()
         raise MCPError(_REQUEST_CANCELLED, "Request cancelled")
 
-    def _tool_name(self, ctx: Context) -> str | None:
+    def _tool_name(self, asked: Asked) -> str | None:
         """Only names that we know: anything else is the client's text."""
-        if ctx.method != "tools/call":
+        if asked.method != "tools/call":
             return None
-        name = (ctx.params or {}).get("name")
+        name = (asked.params or {}).get("name")
         return name if isinstance(name, str) and name in self._gateway.tools else "unknown"
 
-    def _caller(self, ctx: Context) -> Caller:
+    def _caller(self, headers: Headers | None) -> Caller:
         """Over HTTP the caller's own key, never the gateway's; on stdio the key of the environment."""
-        if ctx.request is not None:
-            authorization = ctx.request.headers.get("authorization")
+        if headers is not None:
+            authorization = headers.get("authorization")
             return Caller(_request_id.get(), authorization.encode("latin-1") if authorization is not None else None)
         key = self._gateway.settings.api_key
         header = f"Bearer {key.get_secret_value().strip()}".encode() if key is not None else None
         return Caller(_request_id.get(), header)
+
+
+def _headers(ctx: Context) -> Headers | None:
+    return None if ctx.request is None else ctx.request.headers
 
 
 async def _fitted(answer: Json, bytes_max: int, rest: str) -> str:
@@ -266,7 +303,3 @@ def _listed(tool: Tool) -> ListedTool:
             open_world_hint=False,
         ),
     )
-
-
-def _tool_error(text: str) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)

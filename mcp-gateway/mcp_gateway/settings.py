@@ -49,6 +49,9 @@ class GatewaySettings(BaseSettings):
     # A revoked key is noticed by the service at once; this only spares it one question per request.
     gateway_access_cache_seconds: float = Field(default=5.0, ge=0, le=300)
     gateway_access_cache_entries_max: int = Field(default=1024, ge=1)
+    # A proxy may end a connection that stays silent (60 s is common): an answer that takes longer than this becomes an
+    # event stream with a ping as often. As the SDK does for the 2026 protocol (_SSE_PING_INTERVAL).
+    gateway_quiet_seconds: float = Field(default=15.0, gt=0, le=300)
     # uvicorn waits this long for open streams; SIGTERM has to end the process within 5 s.
     gateway_shutdown_seconds: int = Field(default=2, ge=0, le=60)
     # stdio: answers still running when stdin closes; the SDK's client kills the process 2 s after closing it.
