@@ -15,7 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := -e ./local-stack -e ./memory-service -e ./mcp-gateway
 # Byte code of everything would be a fifth of the environment, none would cost every start seconds: so only what is imported.
-WARM := import local_stack.cli, local_stack.qdrant.__main__, local_stack.qdrant.app, mcp_gateway.__main__, memory_service.__main__, \
+WARM := import local_stack.background, local_stack.cli, local_stack.qdrant.__main__, local_stack.qdrant.app, mcp_gateway.__main__, memory_service.__main__, memory_service.launched, \
 	memory_service.checkup, memory_service.keyring, memory_service.migrating, memory_service.reindexing, memory_service.reembedding, memory_service.serving, \
 	psycopg_pool, onnxruntime, uvloop
 # What every test process imports, of which there are several: it is compiled here, once.

@@ -7,13 +7,14 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from local_stack import background
 from local_stack.console import Follower, Screen
 from local_stack.errors import StackError
 from local_stack.home import Home, default_root, is_locked, open_home
@@ -51,10 +52,11 @@ def up(
     given = {"migrate": migrate_command, "service": service_command, "gateway": gateway_command}
     with _explained(screen):
         found = open_home(home or default_root())
+        commands = {name: tuple(shlex.split(text)) for name, text in given.items() if text}
+        options = Options(port, gateway_port, gateway, Commands(**commands))
         if detach:
-            raise typer.Exit(_detached(found, screen, port, gateway_port, gateway, given))
-        commands = Commands(**{name: tuple(shlex.split(text)) for name, text in given.items() if text})
-        raise typer.Exit(Supervisor(found, Options(port, gateway_port, gateway, commands), screen).run())
+            raise typer.Exit(_detached(found, screen, options, commands))
+        raise typer.Exit(Supervisor(found, options, screen).run())
 
 
 @app.command()
@@ -127,16 +129,11 @@ def _explained(screen: Screen) -> Iterator[None]:
         raise typer.Exit(130) from error
 
 
-def _detached(
-    home: Home, screen: Screen, port: int, gateway_port: int, gateway: bool, commands: dict[str, str | None]
-) -> int:
+def _detached(home: Home, screen: Screen, options: Options, commands: Mapping[str, Sequence[str]]) -> int:
     """Starts the supervisor as a background session, shows what it says; returns when ready (0) or gone (1)."""
     log = home.log("supervisor")
     rotate(log)
-    argv = [sys.executable, "-m", "local_stack", "up", "--home", str(home.root), "--port", str(port)]
-    argv += ["--gateway-port", str(gateway_port), "--gateway" if gateway else "--no-gateway"]
-    for name, text in commands.items():
-        argv += [f"--{name}-command", text] if text else []
+    argv = [sys.executable, "-m", "local_stack.background", *background.arguments(home, options, commands)]
     follower = _follower(log)
     with log.open("ab") as file:
         process = subprocess.Popen(
@@ -152,8 +149,6 @@ def _detached(
         code = process.poll()
         state = load(home)
         ready = state is not None and state.phase == READY and state.supervisor.pid == process.pid
-        if ready or code is not None:
-            time.sleep(limit("wait", "poll_ms") / 1000)  # the last lines are on their way to the file
         for line in follower.lines():
             screen.say(line)
         if code is not None:

@@ -6,11 +6,13 @@ Rich colours on a terminal; plain whole lines anywhere else, so that a log or a 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _REQUEST_KEYS = frozenset({"route", "path", "request_id"})
 
@@ -19,10 +21,13 @@ class Screen:
     """Where the launcher reports."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console()
+        self._console = console or _terminal()
 
     def _print(self, text: str, style: str | None = None) -> None:
-        self._console.print(text, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        if self._console is None:
+            print(text, flush=True)
+        else:
+            self._console.print(text, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def step(self, text: str) -> None:
         """Something begins."""
@@ -51,15 +56,26 @@ class Screen:
             self._print(f"  {name:<{width}}  {value}")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        if not self._console.is_terminal:
+        if self._console is None or not self._console.is_terminal:
             widths = [max(len(row[place]) for row in [columns, *rows]) for place in range(len(columns))]
             for row in [columns, *rows]:
                 self._print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
             return
+        from rich.table import Table
+
         table = Table(*columns, box=None)
         for row in rows:
             table.add_row(*row)
         self._console.print(table)
+
+
+def _terminal() -> Console | None:
+    """None where nobody sees colours; importing rich would take a background start a twentieth of a second."""
+    if not sys.stdout.isatty():
+        return None
+    from rich.console import Console
+
+    return Console()
 
 
 def worth_showing(line: str) -> str:

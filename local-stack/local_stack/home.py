@@ -68,7 +68,7 @@ class Home:
         return {name: port for name, port in found.items() if isinstance(port, int)}
 
     def remember_ports(self, ports: Mapping[str, int]) -> None:
-        write_private(self.run / "ports.json", json.dumps(dict(ports), indent=1) + "\n")
+        write_private(self.run / "ports.json", json.dumps(dict(ports), indent=1) + "\n", durable=False)
 
 
 def default_root() -> Path:
@@ -88,16 +88,21 @@ def open_home(root: Path) -> Home:
     return home
 
 
-def write_private(path: Path, text: str) -> None:
-    """Writes a 0600 file atomically: a reader sees the old content or the new, also after a crash."""
+def write_private(path: Path, text: str, *, durable: bool = True) -> None:
+    """Writes a 0600 file atomically: a reader sees the old content or the new, also after a crash.
+
+    Not `durable` is for what the next start writes anew: a power cut may leave it empty, a killed process can't.
+    """
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     fresh.replace(path)
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -45,7 +45,7 @@ def _bundled() -> Path | None:
 def spec(home: Home, port: int) -> ChildSpec:
     """What to start. The password is in a 0600 file, not in the arguments, which every local user can list."""
     config = home.run / "redis.conf"
-    write_private(config, configuration(home.redis, port, home.secret("redis")))
+    write_private(config, configuration(home.redis, port, home.secret("redis")), durable=False)
     return ChildSpec(
         name="redis",
         argv=(program(), str(config)),

@@ -51,7 +51,7 @@ class State:
                 for name, member in self.members.items()
             },
         }
-        write_private(home.state, json.dumps(document, indent=1) + "\n")
+        write_private(home.state, json.dumps(document, indent=1) + "\n", durable=False)
 
 
 def own_identity() -> Identity:

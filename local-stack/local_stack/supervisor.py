@@ -1,7 +1,8 @@
 """In which order does everything start and stop, and what happens when a part dies?
 
-Starts the stores side by side, then migrations, service and gateway; watches them; stops them in reverse order. It
-knows the others by their command lines and URLs only.
+Starts the stores and the service side by side, since the service spends its first seconds importing and waits for the
+stores by itself; then the migrations, then the gateway, which would take a processor from the others. Watches them;
+stops them in reverse order. It knows the others by their command lines and URLs only.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from local_stack.home import Home, locked, write_private
 from local_stack.limits import limit
 from local_stack.processes import Child, ChildSpec, spawn, wait_ready
 from local_stack.state import READY, STOPPING, State, end_orphans, own_identity
-from local_stack.stores import StackUrls, Stores, answers_http, start_stores
+from local_stack.stores import StackUrls, Stores, answers_http, launch_stores
 
 _HOST = "127.0.0.1"
 
@@ -31,8 +32,11 @@ _HOST = "127.0.0.1"
 class Commands:
     """What runs on top of the stores. Tests put stand-ins here."""
 
-    migrate: Sequence[str] = (sys.executable, "-m", "memory_service", "migrate")
-    service: Sequence[str] = (sys.executable, "-m", "memory_service", "serve")
+    migrate: Sequence[str] = (sys.executable, "-m", "memory_service.launched", "migrate")
+    service: Sequence[str] = (
+        *(sys.executable, "-m", "memory_service.launched", "serve"),
+        str(int(limit("wait", "stores_ready_s"))),
+    )
     gateway: Sequence[str] = (sys.executable, "-m", "mcp_gateway", "http")
 
 
@@ -78,6 +82,8 @@ class Supervisor:
             try:
                 self._start()
                 self._announce(time.monotonic() - started)
+                self._state.phase = READY  # what was announced is in the log by now: `up --detach` shows it and ends
+                self._save()
                 self._watch()
             except Interrupted:
                 return 0
@@ -114,28 +120,22 @@ class Supervisor:
 
     def _start(self) -> None:
         self._screen.step(f"starting Postgres, Redis-compatible server and Qdrant's engine in {self._home.root}")
-        self._stores = start_stores(
-            self._home,
-            on_progress=self._screen.step,
-            on_ready=lambda name: self._screen.done(f"{name} on {_HOST}:{self._stores_ports()[name]}"),
-            on_spawn=self._record_store,
-            on_wait=self._pause,
-        )
-        environment = self._environment(self._stores.urls)
+        stores = self._stores = launch_stores(self._home, on_progress=self._screen.step, on_spawn=self._record_store)
+        environment = self._environment(stores.urls)
         self._write_env(environment)
-        # Side by side: each spends its first second or two importing; the service waits for the migration by itself.
         service = self._spawn("service", self._options.commands.service, environment)
-        migration = self._spawn("migrate", self._options.commands.migrate, environment)
+
+        def meanwhile() -> None:
+            self._pause()
+            if service.exit_code() is not None:
+                raise service.death()
+
+        stores.wait(lambda name: self._screen.done(f"{name} on {_HOST}:{stores.ports[name]}"), meanwhile)
+        self._finish_migration(self._spawn("migrate", self._options.commands.migrate, environment))
         gateway = self._spawn("gateway", self._options.commands.gateway, environment) if self._options.gateway else None
-        self._finish_migration(migration)
         self._wait_for(service, self._options.port, ("/health", "/ready"), limit("wait", "service_ready_s"))
         if gateway is not None:
             self._wait_for(gateway, self._options.gateway_port, (), limit("wait", "gateway_ready_s"))
-        self._state.phase = READY
-        self._save()
-
-    def _stores_ports(self) -> Mapping[str, int]:
-        return self._home.ports()
 
     def _record_store(self, child: Child) -> None:
         self._state.add(child, f"{_HOST}:{self._home.ports()[child.spec.name]}")
@@ -156,9 +156,9 @@ class Supervisor:
     def _write_env(self, environment: Mapping[str, str]) -> None:
         """stack.env for other `hindsight` commands, and a password file so that psql needs no password on its line."""
         lines = [f"{name}={value}" for name, value in environment.items()]
-        write_private(self._home.env, "\n".join(lines) + "\n")
+        write_private(self._home.env, "\n".join(lines) + "\n", durable=False)
         port, secret = self._home.ports()["postgres"], self._home.secret("postgres")
-        write_private(self._home.run / "pgpass", f"{_HOST}:{port}:*:{postgres.USER}:{secret}\n")
+        write_private(self._home.run / "pgpass", f"{_HOST}:{port}:*:{postgres.USER}:{secret}\n", durable=False)
 
     def _spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> Child:
         self._screen.step(f"starting {name}")

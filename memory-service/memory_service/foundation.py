@@ -3,11 +3,13 @@
 `open_ground` is the first half of bootstrap: nothing here knows a feature.  It connects lazily.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from redis.asyncio import Redis
 
@@ -23,7 +25,6 @@ from memory_service.metrics import EMBED_BATCH, EMBED_CACHE
 from memory_service.models.batching import EmbedderObserver
 from memory_service.models.embedders import open_embedder
 from memory_service.models.embedding_settings import EmbedderConfig, EmbeddingTunables
-from memory_service.models.language import ChatModel, open_language_model
 from memory_service.models.language_settings import LanguageNumbers, language_config
 from memory_service.models.ports import Embedder, EmbeddingFingerprint
 from memory_service.models.switching import SwitchingEmbedder
@@ -41,7 +42,22 @@ from memory_service.working.settings import Working
 from memory_service.write.contrasts import Contrasts, load_contrasts
 from memory_service.write.rules import SummaryRules, load_summary_rules
 
+if TYPE_CHECKING:
+    from memory_service.models.language import ChatModel
+
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFiles:
+    """What the files of config/ say."""
+
+    vocabulary: Vocabulary
+    summary_rules: SummaryRules
+    contrasts: Contrasts
+    distill_rules: DistillRules
+    lesson_rules: LessonRules
+    time_rules: TimeRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +72,7 @@ class Ground:
     index: VectorIndex
     embedder: SwitchingEmbedder
     embedder_config: EmbedderConfig
-    language: ChatModel | None
+    language: "ChatModel | None"
     vocabulary: Vocabulary
     summary_rules: SummaryRules
     contrasts: Contrasts
@@ -81,18 +97,22 @@ async def open_ground(
 ) -> Ground:
     """Everything is closed with the stack, but an embedder that was handed in."""
     numbers = tunables or load_tunables(settings)
-    folder = settings.config_folder
-    vocabulary = load_vocabulary(folder / "terms.toml", folder / "stop_words.toml")
     postgres = Postgres(settings.database_url, numbers.stores)
     await postgres.open()
     stack.push_async_callback(postgres.close)
     config = embedder_config(settings)
+    # Side by side: most of opening a model happens outside Python.
     if embedder is None:
-        switching = SwitchingEmbedder(await open_model(await _following(config, postgres), numbers, progress))
+        following = await _following(config, postgres)
+        opened, rules = await asyncio.gather(
+            open_model(following, numbers, progress), asyncio.to_thread(_rule_files, settings.config_folder, numbers)
+        )
+        switching = SwitchingEmbedder(opened)
         stack.push_async_callback(switching.close)
     else:
+        rules = _rule_files(settings.config_folder, numbers)
         switching = SwitchingEmbedder(embedder)
-    language = open_language_model(language_config(settings), numbers.section("language", LanguageNumbers))
+    language = _language_model(settings, numbers)
     if language is not None:
         stack.push_async_callback(language.close)
     connections = numbers.section("working", Working).redis_connections_max
@@ -110,6 +130,20 @@ async def open_ground(
         embedder=switching,
         embedder_config=config,
         language=language,
+        vocabulary=rules.vocabulary,
+        summary_rules=rules.summary_rules,
+        contrasts=rules.contrasts,
+        distill_rules=rules.distill_rules,
+        lesson_rules=rules.lesson_rules,
+        readings=FollowingReadings.of_current(numbers.section("relevance", Relevance), switching),
+        time_rules=rules.time_rules,
+    )
+
+
+def _rule_files(folder: Path, numbers: Tunables) -> RuleFiles:
+    """Raises SetupRefused naming the file and the entry that is wrong."""
+    vocabulary = load_vocabulary(folder / "terms.toml", folder / "stop_words.toml")
+    return RuleFiles(
         vocabulary=vocabulary,
         summary_rules=load_summary_rules(folder / "summarise.toml"),
         contrasts=load_contrasts(folder / "contrasts.toml"),
@@ -117,9 +151,18 @@ async def open_ground(
             folder / "distill.toml", load_review_rules(folder / "review.toml"), vocabulary
         ),
         lesson_rules=lesson_rules(numbers, vocabulary),
-        readings=FollowingReadings.of_current(numbers.section("relevance", Relevance), switching),
         time_rules=load_time_rules(folder / "time_expressions.toml", numbers.section("time_hints", TimeNumbers)),
     )
+
+
+def _language_model(settings: Settings, numbers: Tunables) -> "ChatModel | None":
+    """None without an endpoint; its client, which is 80 ms to import, is left out then."""
+    config, own = language_config(settings), numbers.section("language", LanguageNumbers)
+    if config is None:
+        return None
+    from memory_service.models.language import open_language_model
+
+    return open_language_model(config, own)
 
 
 async def open_model(config: EmbedderConfig, numbers: Tunables, progress: Callable[[str], None]) -> Embedder:

@@ -6,7 +6,6 @@ leads to another build and never to wrong vectors.  It must not know what is ins
 """
 
 import fcntl
-import hashlib
 import os
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 import orjson
 
 from memory_service.errors import SetupRefused
+from memory_service.models.file_digest import sha256_of
 
 Progress = Callable[[str], None]
 Make = Callable[[Path], Mapping[str, bytes | bytearray]]
@@ -52,7 +52,8 @@ def ensure_folder(
 def _whole(folder: Path, names: Sequence[str]) -> bool:
     try:
         manifest = orjson.loads((folder / _MANIFEST).read_bytes())
-        return isinstance(manifest, dict) and manifest.get("sha256") == {name: _sha256(folder / name) for name in names}
+        sums = {name: sha256_of(folder / name) for name in names}
+        return isinstance(manifest, dict) and manifest.get("sha256") == sums
     except (OSError, ValueError):
         return False
 
@@ -68,7 +69,7 @@ def _build(folder: Path, names: Sequence[str], make: Make, facts: Mapping[str, s
         made.mkdir()
         for name, content in make(scratch).items():
             _write(made / name, content)
-        sums = {name: _sha256(made / name) for name in names}
+        sums = {name: sha256_of(made / name) for name in names}
         _write(made / _MANIFEST, orjson.dumps({**facts, "sha256": sums}, option=orjson.OPT_INDENT_2))
         if folder.exists():
             progress("the embedding model on disk was damaged; replacing it")
@@ -84,11 +85,6 @@ def _write(path: Path, content: bytes | bytearray) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

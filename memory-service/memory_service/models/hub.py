@@ -18,6 +18,7 @@ import numpy as np
 
 from memory_service.errors import SetupRefused
 from memory_service.models.embedding_settings import EmbedderConfig, EmbeddingTunables
+from memory_service.models.file_digest import sha256_of
 from memory_service.models.ports import EmbeddingFingerprint, Vector
 
 DEFAULT_MODEL = "intfloat/multilingual-e5-small"
@@ -120,6 +121,5 @@ def folder_digest(folder: Path) -> str:
     whole = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and ".git" not in path.parts):
         whole.update(f"{path.relative_to(folder).as_posix()}\0".encode())
-        with path.open("rb") as file:
-            whole.update(hashlib.file_digest(file, "sha256").digest())
+        whole.update(bytes.fromhex(sha256_of(path)))
     return whole.hexdigest()
