@@ -21,6 +21,15 @@ WRITE_LINES = [
     ("memory_service.stores.postgres.idempotency:finish", "after"),
     ("memory_service.write.service:MemoryWriter.write", "after"),
 ]
+# The same of a write without a key, which shares its transaction with others.
+SHARED_LINES = [
+    ("memory_service.stores.postgres.keeping:keep_new", "before"),
+    ("memory_service.stores.postgres.keeping:keep_new", "after"),  # committed, not answered
+    (
+        "memory_service.write.shared_commit:SharedCommit._keep_together",
+        "after",
+    ),  # their requests were told, nobody has an answer yet
+]
 RELAY_LINES = [
     ("memory_service.jobs.relay:Relay._apply", "before"),  # claimed, nothing done yet
     ("memory_service.stores.qdrant:VectorIndex.upsert", "before"),
@@ -92,6 +101,36 @@ async def test_a_write_killed_at_any_line_can_be_repeated_and_is_there_once(serv
         assert set(before) <= set(after)
         await settled(service.client)
         assert "the key is under stone 0" in await found(service.client, user, "the key is under stone 0")
+
+
+@pytest.mark.parametrize("line", SHARED_LINES, ids=identifier)
+async def test_writes_killed_while_they_share_a_transaction_are_kept_whole_or_not_at_all(
+    serve: Any, line: tuple[str, str]
+) -> None:
+    user = f"u-{uuid4().hex}"
+    acknowledged: list[str] = []
+
+    async def post(client: httpx.AsyncClient, content: str) -> None:
+        try:
+            answer = await client.post("/v1/memories", json=body(user, content))
+        except httpx.TransportError:
+            return
+        assert answer.status_code in (200, 201), answer.text
+        acknowledged.append(content)
+
+    texts = [f"the boat lies at pier {number}" for number in range(40)]
+    async with serve(die=(*line, 2)) as service:
+        await post(service.client, texts[0])
+        await asyncio.gather(*(post(service.client, text) for text in texts[1:]))
+        assert await service.gone() == -9
+    first = len(acknowledged)
+    assert 0 < first < len(texts)
+    async with serve() as service:
+        assert set(acknowledged) <= set(await contents(service.client, user))
+        await asyncio.gather(*(post(service.client, text) for text in texts))  # what the callers do then
+        assert len(acknowledged) == first + len(texts)
+        assert sorted(await contents(service.client, user)) == sorted(texts)
+        await eventually_found(service.client, user, texts)
 
 
 @pytest.mark.parametrize("line", RELAY_LINES, ids=identifier)

@@ -81,6 +81,15 @@ async def test_a_plain_update_supersedes_and_as_of_still_tells_what_was_believed
     assert await queue(client, user) == []
 
 
+async def test_what_happened_earlier_but_is_told_later_supersedes_nothing(client: httpx.AsyncClient, user: str) -> None:
+    newer = await told(client, user, "The SSH server listens on port 49222.", occurred_at="2026-05-02T00:00:00Z")
+    late = await told(client, user, "The SSH server listens on port 22.", occurred_at="2025-01-02T00:00:00Z")
+    assert late["status"] == "conflict"
+    assert (await memory(client, newer["memory"]["id"]))["state"] == "active"
+    (waiting,) = await queue(client, user)
+    assert "happened before" in waiting["reason"]
+
+
 async def test_a_value_that_returns_supersedes_the_one_between(client: httpx.AsyncClient, user: str) -> None:
     for port in (22, 49222, 22):
         last = await told(client, user, f"The SSH server listens on port {port}.")

@@ -223,7 +223,8 @@ async def nothing_is_missing(load: Load) -> None:
     assert there == before
     assert set(left) <= there
     for text in [*list(left.values())[:10], *list(left.values())[-10:]]:
-        assert (await found(world.client, user, text, mode="vector", limit=1)) == [text]
+        # Not the first: of several hundred such texts some differ little to this model, and `change` made some less important.
+        assert text in await found(world.client, user, text, mode="vector", limit=3)
 
     async def gone() -> bool:
         second = (await collections(world)).get("kept")

@@ -10,15 +10,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from time import monotonic
+from typing import TypeVar
 from uuid import UUID
-
-import numpy as np
 
 from memory_service.domain import Experience, Json, Memory
 from memory_service.errors import EmbedderUnavailable, SetupRefused, StoreUnavailable
 from memory_service.experience.indexing import lesson_passage
+from memory_service.jobs.pacing import Pacing
 from memory_service.metrics import RELAY_APPLIED, RELAY_FAILED, STORE_ERRORS
-from memory_service.models.ports import Embedder, Vector
+from memory_service.models.embedding_settings import processors
+from memory_service.models.ports import Embedder
 from memory_service.models.switching import pinned
 from memory_service.settings import Relay as RelayNumbers
 from memory_service.stores.postgres import embedding_collections, experiences, memories, outbox
@@ -32,6 +34,7 @@ from memory_service.write.indexing import passage
 log = logging.getLogger(__name__)
 # (tenant, user_id, memory_id): remove what working memory copied from an erased memory.
 EraseCopies = Callable[[str, str, str], Awaitable[object]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,15 @@ class _Space:
     embedder: Embedder
     index: VectorIndex
     worked: Worked
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """A batch that is ours until its lease runs out.  `full`: there may be more at once."""
+
+    space: _Space
+    rows: Sequence[OutboxRow]
+    full: bool
 
 
 @dataclass(slots=True)
@@ -79,10 +91,12 @@ class Relay:
         self._erase_copies = erase_copies
         self._config = config or {}
         self._queue: Queue = queue
+        self._pacing = Pacing(processors(), numbers.embed_slice_chars, numbers.calm_s)
         self.state = RelayState()
 
     def nudge(self) -> None:
         """Something was committed: look at once."""
+        self._pacing.disturb()
         self.state.nudged.set()
 
     def stop(self) -> None:
@@ -91,43 +105,64 @@ class Relay:
         self.state.nudged.set()
 
     async def run(self) -> None:
-        """Apply what is due until stopped.  A store that is down is waited for; nothing here ends the process."""
-        while not self.state.stopping:
-            self.state.nudged.clear()
-            try:
-                busy = await self.step()
-            except StoreUnavailable as error:
-                STORE_ERRORS.labels(error.store).inc()
-                self.state.last_error, self.state.ready, busy = str(error), False, False
-                await asyncio.sleep(self._numbers.backoff_s)
-            except SetupRefused as error:
-                self.state.refused, busy = str(error), False
-            except Exception:
-                log.exception("relay step failed")
-                self.state.last_error, busy = "internal error, see the log", False
-                await asyncio.sleep(self._numbers.backoff_s)
-            if not busy and not self.state.stopping:
-                await self._wait()
+        """Apply what is due until stopped.  A store that is down is waited for; nothing here ends the process.
+
+        While one batch is embedded, the next one may be claimed and read and the one before be written to Qdrant.
+        """
+        free, claimed_at = asyncio.Semaphore(self._numbers.batches_at_once), 0.0
+        async with asyncio.TaskGroup() as under_way:
+            while not self.state.stopping:
+                await free.acquire()
+                await asyncio.sleep(claimed_at + self._numbers.claim_gap_s - monotonic())
+                if self.state.stopping:
+                    return
+                self.state.nudged.clear()
+                claimed = await self._survived(self._claim())
+                if claimed is not None and claimed.rows:
+                    claimed_at = monotonic()
+                    applying = under_way.create_task(self._survived(self._apply(claimed.space, claimed.rows)))
+                    applying.add_done_callback(lambda _: free.release())
+                else:
+                    free.release()
+                if not (claimed is not None and claimed.full) and not self.state.stopping:
+                    await self._wait()
+
+    async def _survived(self, work: Awaitable[T]) -> T | None:
+        """Its result; None, after a pause, when it failed."""
+        try:
+            return await work
+        except StoreUnavailable as error:
+            STORE_ERRORS.labels(error.store).inc()
+            self.state.last_error, self.state.ready = str(error), False
+            await asyncio.sleep(self._numbers.backoff_s)
+        except SetupRefused as error:
+            self.state.refused = str(error)
+        except Exception:
+            log.exception("relay step failed")
+            self.state.last_error = "internal error, see the log"
+            await asyncio.sleep(self._numbers.backoff_s)
+        return None
 
     async def step(self) -> bool:
         """One batch; True when there may be more at once.  Raises StoreUnavailable, SetupRefused."""
+        claimed = await self._claim()
+        if claimed.rows:
+            await self._apply(claimed.space, claimed.rows)
+        return claimed.full
+
+    async def _claim(self) -> _Claimed:
+        """What is due.  A claim that is made and not heard of waits for its lease to run out."""
         if not self.state.ready:
             await self.prepare()
-        space = self._space()
-        rows = await self._postgres.transaction(
-            lambda c: outbox.claim(c, space.worked, self._numbers.batch_rows_max, self._numbers.lease_s)
-        )
+        space, most = self._space(), self._numbers.batch_rows_max
+        rows = await self._postgres.read(lambda c: outbox.claim(c, space.worked, most, self._numbers.lease_s))
         self.state.claimed = len(rows)
-        if rows:
-            await self._apply(space, rows)
-        return len(rows) == self._numbers.batch_rows_max
+        return _Claimed(space, rows, full=len(rows) == most)
 
     async def apply_now(self, memory_id: UUID) -> None:
         """Somebody waits for this one: apply it past the queue, unless it is being applied already."""
         space = self._space()
-        rows = await self._postgres.transaction(
-            lambda c: outbox.claim_one(c, space.worked, memory_id, self._numbers.lease_s)
-        )
+        rows = await self._postgres.read(lambda c: outbox.claim_one(c, space.worked, memory_id, self._numbers.lease_s))
         if rows:
             await self._apply(space, rows)
 
@@ -212,10 +247,11 @@ class Relay:
         for row in rows:
             if row.user_id is not None and row.memory_id not in present:
                 await self._erase_copies(row.tenant, row.user_id, str(row.memory_id))
-        done = await self._postgres.transaction(lambda c: outbox.complete(c, space.worked, rows))
+        done = await self._postgres.read(lambda c: outbox.complete(c, space.worked, rows))
         left = [row for row in rows if row.memory_id not in set(done)]
         if left:
             await self._postgres.transaction(lambda c: outbox.give_back(c, space.worked, left))
+            self.state.nudged.set()  # who changed them did so while nobody could claim them
         self.state.applied += len(done)
         RELAY_APPLIED.inc(len(done))
 
@@ -235,7 +271,7 @@ class Relay:
         texts = [text for _, chunks in pieces for text in chunks]
         if not texts:
             return []
-        vectors = await self._embed(space.embedder, texts)
+        vectors = await self._pacing.embed(space.embedder, texts)
         points, start = [], 0
         for one, chunks in pieces:
             rows = vectors[start : start + len(chunks)]
@@ -245,18 +281,6 @@ class Relay:
         for i in range(0, len(points), size):
             await space.index.upsert(points[i : i + size])
         return [point["id"] for point in points]
-
-    async def _embed(self, embedder: Embedder, texts: Sequence[str]) -> Vector:
-        """In slices, so that what a writer waits for gets its turn in between: a long text has hundreds of chunks."""
-        slices: list[list[str]] = [[]]
-        size = 0
-        for text in texts:
-            if slices[-1] and size + len(text) > self._numbers.embed_slice_chars:
-                slices.append([])
-                size = 0
-            slices[-1].append(text)
-            size += len(text)
-        return np.concatenate([await embedder.embed_passages(part) for part in slices])
 
     def _cut(
         self, embedder: Embedder, found: Sequence[Memory | Experience]
@@ -288,3 +312,4 @@ class Relay:
         )
         RELAY_FAILED.labels("dead" if dead else "retry").inc()
         await self._postgres.transaction(lambda c: outbox.retry_later(c, space.worked, row, delay, text, dead=dead))
+        self.state.nudged.set()  # it may have changed meanwhile, and is due then

@@ -1,7 +1,8 @@
 """How do concurrent requests share runs of a model?
 
 `MicroBatcher` hands waiting rows to worker threads: at once while a worker is free, so an idle service adds no latency;
-together while all are busy, so a busy one wastes no run.  `VectorCache` remembers vectors.  Neither knows a model.
+together while all are busy, so a busy one wastes no run.  Requests take turns: one with hundreds of rows keeps all workers
+busy and holds up nobody for longer than a run.  `VectorCache` remembers vectors.  Neither knows a model.
 """
 
 import asyncio
@@ -69,7 +70,7 @@ class MicroBatcher:
         self._cost_of = cost_of
         self._bounds = bounds
         self._observer = observer
-        self._waiting: deque[_Row] = deque()
+        self._waiting: deque[deque[_Row]] = deque()  # requests in the order of their turns, none empty
         self._free = bounds.workers
         self._closed = False
         self._threads = ThreadPoolExecutor(
@@ -81,20 +82,23 @@ class MicroBatcher:
 
         A request with more rows than the queue takes is fed in slices, so any number of rows may be asked for.
         """
-        vectors: list[Vector] = []
-        at_once = min(self._bounds.waiting_rows, self._bounds.rows * self._bounds.workers)
-        for start in range(0, len(texts), at_once):
-            vectors += await self._embed_slice(texts[start : start + at_once])
-        return vectors
+        order = sorted(range(len(texts)), key=lambda at: self._cost_of(texts[at]))  # alike lengths need little padding
+        vectors: dict[int, Vector] = {}
+        at_once = min(self._bounds.waiting_rows, 2 * self._bounds.rows * self._bounds.workers)
+        for start in range(0, len(order), at_once):
+            part = order[start : start + at_once]
+            vectors.update(zip(part, await self._embed_slice([texts[at] for at in part]), strict=True))
+        return [vectors[at] for at in range(len(texts))]
 
     async def _embed_slice(self, texts: Sequence[str]) -> list[Vector]:
         if self._closed:
             raise EmbedderUnavailable("The embedding model was shut down")
-        if len(self._waiting) + len(texts) > self._bounds.waiting_rows:
+        if sum(map(len, self._waiting)) + len(texts) > self._bounds.waiting_rows:
             raise EmbedderUnavailable("Too many texts are waiting for the embedding model", retry_after_s=1.0)
         loop = asyncio.get_running_loop()
         rows = [_Row(text, self._cost_of(text), loop.create_future()) for text in texts]
-        self._waiting.extend(rows)
+        if rows:
+            self._waiting.append(deque(rows))
         self._dispatch(loop)
         try:
             return list(await asyncio.gather(*(row.vector for row in rows)))
@@ -109,18 +113,27 @@ class MicroBatcher:
             run.add_done_callback(partial(self._finish, rows, time.perf_counter()))
 
     def _next_batch(self) -> list[_Row]:
-        """The oldest rows that somebody still waits for, within the bounds; one row may exceed the cost alone."""
+        """Rows that somebody still waits for, within the bounds; one row may exceed the cost alone.
+
+        They are of the request whose turn it is, then of those behind it.  One that is not through goes to the end of the line.
+        """
         rows: list[_Row] = []
         cost = 0
+        served: deque[_Row] | None = None
         while self._waiting and len(rows) < self._bounds.rows:
-            row = self._waiting[0]
-            if row.vector.done():
+            request = self._waiting[0]
+            row = request[0]
+            if not row.vector.done():
+                if rows and cost + row.cost > self._bounds.cost:
+                    break
+                rows.append(row)
+                cost += row.cost
+                served = request
+            request.popleft()
+            if not request:
                 self._waiting.popleft()
-                continue
-            if rows and cost + row.cost > self._bounds.cost:
-                break
-            rows.append(self._waiting.popleft())
-            cost += row.cost
+        if self._waiting and self._waiting[0] is served:
+            self._waiting.rotate(-1)
         return rows
 
     def _finish(self, rows: list[_Row], started: float, run: asyncio.Future[Vector]) -> None:
@@ -146,7 +159,10 @@ class MicroBatcher:
     async def close(self) -> None:
         """Refuse what waits, let what runs finish."""
         self._closed = True
-        self._fail(self._waiting, EmbedderUnavailable("The embedding model was shut down"))
+        self._fail(
+            [row for request in self._waiting for row in request],
+            EmbedderUnavailable("The embedding model was shut down"),
+        )
         self._waiting.clear()
         await asyncio.to_thread(self._threads.shutdown)
 

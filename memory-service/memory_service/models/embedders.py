@@ -12,7 +12,6 @@ from memory_service.models.hub import HubModel
 from memory_service.models.local import LocalEmbedder
 from memory_service.models.offline import HASH_MODEL, HashEmbedder
 from memory_service.models.onnx_folder import OnnxFolderModel
-from memory_service.models.openai_embeddings import OpenAIEmbedder
 from memory_service.models.ports import Embedder
 from memory_service.models.windows import WindowRule
 
@@ -36,6 +35,9 @@ async def open_embedder(
         case "onnx":
             return await asyncio.to_thread(_onnx, config, tunables, progress, observer)
         case "openai":
+            # It brings httpx, 80 ms to import, which the others need not.
+            from memory_service.models.openai_embeddings import OpenAIEmbedder
+
             return await OpenAIEmbedder.open(config, tunables, observer)
         case "hash":
             return _hash(config, tunables)

@@ -88,8 +88,11 @@ class EmbeddingTunables:
 
     def worker_count(self) -> int:
         """`workers`, or the processors that this process may use when it is 0."""
-        if self.workers:
-            return self.workers
-        if hasattr(os, "sched_getaffinity"):  # not on macOS
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
+        return self.workers or processors()
+
+
+def processors() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -159,6 +159,7 @@ class Contradictions:
             return Found(opinion.relation, opinion.reason, "model")
 
         found: dict[UUID, list[tuple[UUID, Found]]] = {}
+        of = {**older, **{memory.id: memory for memory in new}}
         ordered = sorted(older.values(), key=lambda m: (m.created_at, m.id), reverse=True)
         for at, memory in enumerate(new):
             against = [*reversed(new[max(0, at - self.numbers.batch_back) : at]), *ordered]
@@ -169,7 +170,7 @@ class Contradictions:
                 and memory.may_be_of(other)
                 and (one := between(memory, other)) is not None
             ]
-        return found
+        return {i: [(other, _dated(one, of[i], of[other])) for other, one in each] for i, each in found.items()}
 
     def _against(self, new: Memory, older: Sequence[Neighbour]) -> list[UUID]:
         """Ids of those active statements of the same user that stand against this one."""
@@ -223,3 +224,12 @@ class Contradictions:
         else:
             row = older[changed]
             older[changed] = replace(row, **fields, updated_at=now, version=row.version + 1)  # type: ignore[arg-type]
+
+
+def _dated(found: Found, memory: Memory, other: Memory) -> Found:
+    """What happened earlier and is told later (a chat that is read in afterwards) updates nothing: a person decides."""
+    if found.relation == "update" and memory.occurred_at < other.occurred_at:
+        return replace(
+            found, relation="contradiction", reason=f"{found.reason}; it happened before what it would update"
+        )
+    return found

@@ -4,7 +4,7 @@ Adds up the cues of config/summarise.toml per sentence.  Quoted words are nobody
 its sentence, and a question asserts nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from memory_service.write.rules import EventTypeRule, SummaryRules
@@ -25,11 +25,15 @@ def read_event_type(sentences: Sequence[str], rules: SummaryRules) -> Reading:
     seen: set[tuple[str, int]] = set()
     for sentence in sentences:
         stated = without_quotations(sentence).strip()
+        lowered = stated.lower()
         if is_question(stated, rules):
             scores[rules.question.name] = rules.question_weight
             continue
+        may = rules.sieve.candidates(lowered)
         for rule in rules.event_types:
-            scores[rule.name] += _new_weight(stated, rule, seen)
+            if may.isdisjoint(rule.numbers):
+                continue
+            scores[rule.name] += _new_weight(stated, lowered, rule, seen, may)
     candidates = [*rules.event_types, rules.question]
     best = max(candidates, key=lambda rule: scores.get(rule.name, 0.0))  # max keeps the first of equals
     if scores.get(best.name, 0.0) < rules.score_min:
@@ -39,17 +43,28 @@ def read_event_type(sentences: Sequence[str], rules: SummaryRules) -> Reading:
 
 def cue_weight(sentence: str, rule: EventTypeRule) -> float:
     """Sum of the weights of the cues of one type in one sentence; 0 when the sentence denies the type."""
-    return _new_weight(without_quotations(sentence).strip(), rule, set())
+    stated = without_quotations(sentence).strip()
+    return _new_weight(stated, stated.lower(), rule, set(), rule.numbers)
 
 
 def is_question(sentence: str, rules: SummaryRules) -> bool:
-    return any(pattern.search(sentence) for pattern in (*rules.question_marks, *rules.question_starts))
+    lowered = sentence.lower()
+    return any(one.found_in(sentence, lowered) for one in (*rules.question_marks, *rules.question_starts))
 
 
-def _new_weight(stated: str, rule: EventTypeRule, seen: set[tuple[str, int]]) -> float:
-    """A cue counts once per text: a log that says "error" a thousand times is not a thousand times an error."""
-    matched = [(i, cue) for i, cue in enumerate(rule.cues) if (rule.name, i) not in seen and cue.pattern.search(stated)]
-    if not matched or any(pattern.search(stated) for pattern in rule.denied):
+def _new_weight(
+    stated: str, lowered: str, rule: EventTypeRule, seen: set[tuple[str, int]], may: Collection[int]
+) -> float:
+    """A cue counts once per text: a log that says "error" a thousand times is not a thousand times an error.
+
+    `may`: numbers of the cues that may be found.
+    """
+    matched = [
+        (i, cue)
+        for i, cue in enumerate(rule.cues)
+        if cue.number in may and (rule.name, i) not in seen and cue.sought.found_in(stated, lowered)
+    ]
+    if not matched or any(one.found_in(stated, lowered) for one in rule.denied):
         return 0.0
     seen.update((rule.name, i) for i, _ in matched)
     return sum(cue.weight for _, cue in matched)

@@ -33,6 +33,12 @@ class Prepared:
     states_something: bool = False
     inferred_by: Literal["model", "rules"] | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Unless its text is there already, nothing has to be decided or written beside it."""
+        beside = self.match is not None or self.suspected is not None or self.states_something
+        return not beside and not self.draft.related_ids
+
 
 class Plan:
     """What one transaction will do: which drafts become rows and which are merged into which memory."""

@@ -5,12 +5,14 @@ The rules of config/summarise.toml, checked and compiled once.  Nothing here rea
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 from memory_service.errors import SetupRefused
 from memory_service.settings import tables_of
+from memory_service.write.needles import Sieve, Sought, sought
 
 Pattern = re.Pattern[str]
 STRENGTHS = ("decisive", "strong", "plain", "weak")  # keys of cue lists and of [weights]
@@ -18,19 +20,26 @@ STRENGTHS = ("decisive", "strong", "plain", "weak")  # keys of cue lists and of 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    pattern: Pattern
+    """`number` is its place in the sieve of all cues."""
+
+    sought: Sought
     weight: float
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class EventTypeRule:
-    """`category` is None for what happened; `denied` patterns switch the type off for the sentence they stand in."""
+    """`category` is None for what happened; `denied` patterns switch the type off for the sentence they stand in.
+
+    `numbers` are those of its cues.
+    """
 
     name: str
     category: str | None
     importance: float
     cues: tuple[Cue, ...]
-    denied: tuple[Pattern, ...]
+    denied: tuple[Sought, ...]
+    numbers: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +95,10 @@ class SummaryRules:
     limits: Limits
     score_min: float
     question_weight: float
-    question_marks: tuple[Pattern, ...]
-    question_starts: tuple[Pattern, ...]
+    question_marks: tuple[Sought, ...]
+    question_starts: tuple[Sought, ...]
     event_types: tuple[EventTypeRule, ...]
+    sieve: Sieve
     fallback: EventTypeRule
     question: EventTypeRule
     entities: tuple[EntityRule, ...]
@@ -139,6 +149,10 @@ class _Section:
         """Plain phrases joined into one pattern each would hide which cue matched twice, so each keeps its own."""
         return tuple(self._compiled(key, phrase) for phrase in self.texts(key))
 
+    def sought(self, key: str) -> tuple[Sought, ...]:
+        """Phrases of which there are hundreds, so that most must be ruled out without searching."""
+        return tuple(sought(pattern) for pattern in self.phrases(key))
+
     def patterns(self, key: str) -> tuple[Pattern, ...]:
         return tuple(self._compiled(key, f"re:{text}", case=True) for text in self.texts(key))
 
@@ -167,16 +181,19 @@ def load_summary_rules(path: Path) -> SummaryRules:
         return _Section(path, name, tables.get(name))
 
     weights, fallback, question = section("weights"), section("fallback"), section("question")
+    event_types = [
+        _event_type(_Section(path, f"event_type[{i}]", t), weights, section("importance"))
+        for i, t in _rows(path, tables, "event_type")
+    ]
+    cues = [cue.sought for rule in event_types for cue in rule.cues]
     return SummaryRules(
         limits=_limits(section("limits")),
         score_min=weights.number("score_min"),
         question_weight=weights.number("question"),
-        question_marks=question.phrases("marks"),
-        question_starts=question.phrases("starts"),
-        event_types=tuple(
-            _event_type(_Section(path, f"event_type[{i}]", t), weights, section("importance"))
-            for i, t in _rows(path, tables, "event_type")
-        ),
+        question_marks=question.sought("marks"),
+        question_starts=question.sought("starts"),
+        event_types=_numbered(event_types),
+        sieve=Sieve(cues),
         fallback=EventTypeRule(fallback.text("event_type"), None, fallback.number("importance"), (), ()),
         question=EventTypeRule(
             fallback.text("question_event_type"), None, fallback.number("question_importance"), (), ()
@@ -197,14 +214,24 @@ def _rows(path: Path, tables: Mapping[str, object], name: str) -> list[tuple[int
 
 def _event_type(section: _Section, weights: _Section, importance: _Section) -> EventTypeRule:
     """A type with `vital = true` has what is vital as strong cues, so that the patterns are written once."""
-    cues = [Cue(p, weights.number(strength)) for strength in STRENGTHS for p in section.phrases(strength)]
+    cues = [Cue(one, weights.number(strength)) for strength in STRENGTHS for one in section.sought(strength)]
     if section.table.get("vital", False):
-        cues += [Cue(p, weights.number("strong")) for p in importance.phrases("vital")]
+        cues += [Cue(one, weights.number("strong")) for one in importance.sought("vital")]
     if not cues:
         raise section.refused("", f"needs at least one cue in {' or '.join(STRENGTHS)}")
     category = section.text("category") if "category" in section.table else None
     return EventTypeRule(
-        section.text("name"), category, section.number("importance"), tuple(cues), section.phrases("denied")
+        section.text("name"), category, section.number("importance"), tuple(cues), section.sought("denied")
+    )
+
+
+def _numbered(rules: Sequence[EventTypeRule]) -> tuple[EventTypeRule, ...]:
+    """Each cue with its place among the cues of all."""
+    places = count()
+    numbered = [tuple(replace(cue, number=next(places)) for cue in rule.cues) for rule in rules]
+    return tuple(
+        replace(rule, cues=cues, numbers=frozenset(cue.number for cue in cues))
+        for rule, cues in zip(rules, numbered, strict=True)
     )
 
 

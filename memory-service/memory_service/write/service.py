@@ -1,7 +1,7 @@
 """How does something become a memory?
 
 validate (the API did) → summarise → ask the language model, if there is one → find duplicates → one transaction with the
-outbox row → nudge the relay → answer.
+outbox row, shared with other writes where the text is new (`shared_commit.py`) → nudge the relay → answer.
 The models are asked before the transaction; no connection is held meanwhile.  Reading and ranking is recall's work.
 """
 
@@ -31,9 +31,10 @@ from memory_service.write.indexing import indexed_text
 from memory_service.write.plan import Prepared
 from memory_service.write.reading import Reading, ReadingTerms, read_all_with_model
 from memory_service.write.related import RelatedMemories
+from memory_service.write.shared_commit import SharedCommit
 from memory_service.write.similar import Near, Neighbour, SimilarMemories
 from memory_service.write.storing import Storing
-from memory_service.write.summarise import Summary, SummaryRules, summarise
+from memory_service.write.summarise import Summary, SummaryRules, kind_of_text, summarise
 from memory_service.write.suspicions import Suspected
 
 # Commits something of the caller's (the idempotent answer) together with the write.
@@ -73,6 +74,7 @@ class MemoryWriter:
         similar: SimilarMemories,
         contradictions: Contradictions,
         storing: Storing,
+        shared: SharedCommit,
         vocabulary: Vocabulary,
         rules: SummaryRules,
         tunables: Tunables,
@@ -86,6 +88,7 @@ class MemoryWriter:
         self._similar = similar
         self._contradictions = contradictions
         self._storing = storing
+        self._shared = shared
         self._vocabulary = vocabulary
         self._rules = rules
         self._numbers = tunables
@@ -102,6 +105,15 @@ class MemoryWriter:
         if isinstance(checked, HindsightError):
             raise checked
         (prepared,) = await self._prepare(caller, [checked])
+        if record is no_record and await self._shared.keep(prepared):
+            written = Written("created", prepared.memory, inferred_by=prepared.inferred_by)
+        else:
+            written = await self._alone(caller, prepared, record)
+        self._nudge()
+        return written
+
+    async def _alone(self, caller: Caller, prepared: Prepared, record: Record) -> Written:
+        """In a transaction of its own."""
 
         async def work(connection: Connection) -> Written:
             (written,) = await self._storing.store(connection, caller, [prepared], self._clock())
@@ -110,9 +122,7 @@ class MemoryWriter:
             await record(connection, written)
             return written
 
-        written = await self._postgres.transaction(work)
-        self._nudge()
-        return written
+        return await self._postgres.transaction(work)
 
     async def write_batch(
         self, caller: Caller, drafts: Sequence[Draft | HindsightError], record: Record = no_record
@@ -221,6 +231,8 @@ class MemoryWriter:
             else self._completed(caller, drafts, readings)
         )
         inferring = [p.memory for p in prepared if p.draft.infer]
+        if not inferring:
+            return prepared
         stating = {m.id: m for m in inferring if self._contradictions.states_something(m)}
         unindexed = await self._contradictions.unindexed(self._postgres, list(stating.values()))
         near = await self._similar.find(caller, inferring)
@@ -246,7 +258,8 @@ class MemoryWriter:
 
     def _summarised(self, drafts: Sequence[Draft]) -> list[Reading | None]:
         """By the rules.  Pure and, for long texts, slow: run in a thread then, so that other requests go on."""
-        return [Reading(summarise(d.content, self._rules), "rules") if d.needs_reading else None for d in drafts]
+        read = {True: summarise, False: kind_of_text}
+        return [Reading(read[d.infer](d.content, self._rules), "rules") if d.needs_reading else None for d in drafts]
 
     async def _read(
         self, caller: Caller, drafts: Sequence[Draft], twins: Sequence[Reading | None]

@@ -52,6 +52,15 @@ def summarise(content: str, rules: SummaryRules) -> Summary:
     )
 
 
+def kind_of_text(content: str, rules: SummaryRules) -> Summary:
+    """Event type and category alone, which tell where the text belongs, for a text that is to be stored as it is given.
+
+    The rest is left empty: names, sentence and importance are most of the work.
+    """
+    reading = read_event_type(sentences(analysed_part(content, rules.limits), rules.limits.sentence_chars_max), rules)
+    return Summary(reading.event_type.name, reading.category, "", (), 0.0)
+
+
 def _one_sentence(
     content: str, parts: Sequence[str], reading: Reading, found: Sequence[Entity], rules: SummaryRules
 ) -> str:

@@ -242,3 +242,52 @@ def test_a_caller_can_not_change_a_remembered_vector() -> None:
     with pytest.raises(ValueError, match="read-only"):
         kept[0] = 7
     assert kept.tolist() == [1.0]
+
+
+@pytest.mark.asyncio
+async def test_a_request_of_many_rows_lets_a_short_one_go_after_one_run() -> None:
+    model = FakeModel()
+    batcher = lane(model, rows=4)
+    first = await blocked(model, batcher)
+    long = asyncio.create_task(batcher.embed([str(number) for number in range(10, 30)]))
+    await asyncio.sleep(0)
+    short = asyncio.create_task(batcher.embed(["99"]))
+    await asyncio.sleep(0)
+    model.gate.set()
+
+    assert [vector.tolist() for vector in await short] == [[99.0]]
+    assert [vector.tolist() for vector in await long] == [[float(number)] for number in range(10, 30)]
+    await first
+    assert "99" in model.batches[2]
+    assert len(model.batches[2]) == 4  # beside rows of the long one
+    await batcher.close()
+
+
+@pytest.mark.asyncio
+async def test_two_requests_of_many_rows_take_turns() -> None:
+    model = FakeModel()
+    batcher = lane(model, rows=2)
+    first = await blocked(model, batcher)
+    both = [asyncio.create_task(batcher.embed([str(start + n) for n in range(6)])) for start in (10, 20)]
+    await asyncio.sleep(0)
+    model.gate.set()
+    await asyncio.gather(first, *both)
+
+    assert [batch[0][0] for batch in model.batches[1:]] == ["1", "2", "1", "2", "1", "2"]
+    await batcher.close()
+
+
+@pytest.mark.asyncio
+async def test_texts_of_alike_length_run_together_and_answers_keep_their_order() -> None:
+    model = FakeModel()
+    batcher = lane(model, rows=3, waiting=4)
+    first = await blocked(model, batcher)
+    mixed = asyncio.create_task(batcher.embed(["1", "22222", "3", "44444", "5", "66666"]))
+    await asyncio.sleep(0)
+    model.gate.set()
+    await first
+
+    assert [vector.tolist() for vector in await mixed] == [[1.0], [22222.0], [3.0], [44444.0], [5.0], [66666.0]]
+    assert model.batches[1] == ["1", "3", "5"]  # though no more than four may wait
+    assert all(len({len(text) for text in batch}) == 1 for batch in model.batches)
+    await batcher.close()

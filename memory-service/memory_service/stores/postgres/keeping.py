@@ -1,0 +1,50 @@
+"""How are new memories kept with a single question to Postgres?
+
+`keep_new` is the common case of a write: texts that nobody has yet.  The function in the database (migration 0005) takes the
+texts' locks, looks for the same texts and inserts what is new with its outbox rows: one statement, which is one transaction.
+It waits for nobody, so one memory can't hold up those beside it.  What it leaves out is for `memories.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from memory_service.domain import Memory
+from memory_service.stores.postgres.memories import COLUMNS, IndexedText
+from memory_service.stores.postgres.pool import Connection, fetch_one
+
+
+@dataclass(frozen=True, slots=True)
+class NewMemory:
+    """A memory that is to be kept, and the key of its text's lock, which must be its own among those that are kept together."""
+
+    memory: Memory
+    text: IndexedText
+    lock: int
+
+
+async def keep_new(connection: Connection, new: Sequence[NewMemory], now: datetime) -> set[UUID]:
+    """Ids of those that are durable when this returns.
+
+    The others were left out: a live memory of the user has the same text, or somebody is writing it at this moment.  A memory
+    that is there already counts as kept, so this may be asked again when it is not known whether the first time was heard.
+    """
+    given = orjson.dumps([{"lock": one.lock, "row": _row(one.memory, one.text)} for one in new]).decode()
+    row = await fetch_one(
+        connection, "SELECT hindsight_keep_new(%(given)s::json, %(now)s)", {"given": given, "now": now}
+    )
+    return set(row[0] or ()) if row else set()
+
+
+def _row(memory: Memory, text: IndexedText) -> dict[str, Any]:
+    """The columns as json_populate_record reads them; entities and times are for orjson to write."""
+    row = {name: value for name in COLUMNS if (value := getattr(memory, name)) is not None}
+    row["heat_at"] = memory.heat_at or memory.created_at
+    row["content_hash"] = f"\\x{text.content_hash.hex()}"
+    row["search_terms"] = text.search_terms
+    row["term_count"] = text.term_count
+    return row

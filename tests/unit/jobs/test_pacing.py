@@ -1,0 +1,94 @@
+"""Does the relay's embedding use the machine when nobody waits, and leave room when somebody writes?"""
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from memory_service.jobs.pacing import Pacing
+from memory_service.models.ports import Vector
+
+PROCESSORS, SLICE_CHARS, CALM_S = 4, 4, 0.2
+
+
+class CountingModel:
+    """Text "7" becomes the vector [7.0]; `most` is how many calls were under way at once, "bad" fails."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.running = 0
+        self.most = 0
+
+    async def embed_passages(self, texts: Sequence[str]) -> Vector:
+        self.calls.append(list(texts))
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep(0.01)
+            if "bad" in texts:
+                raise RuntimeError("model broke")
+            return np.array([[float(text)] for text in texts], np.float32)
+        finally:
+            self.running -= 1
+
+
+async def embedded(pacing: Pacing, model: CountingModel, texts: Sequence[str]) -> list[float]:
+    return [row[0] for row in (await pacing.embed(model, texts)).tolist()]  # type: ignore[arg-type]
+
+
+@pytest.mark.asyncio
+async def test_every_text_gets_its_own_vector_whatever_runs_beside_it() -> None:
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S)
+    texts = ["1", "22222222", "3", "44", "5", "666", "7", "88"]
+
+    assert await embedded(pacing, model, texts) == [float(text) for text in texts]
+    assert model.calls[0] == ["1", "3", "5", "7"]  # alike lengths, within the bound
+    assert ["22222222"] in model.calls  # more than the bound, so alone
+
+
+@pytest.mark.asyncio
+async def test_in_calm_no_processor_stands_still() -> None:
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S)
+    await embedded(pacing, model, [str(1000 + n) for n in range(30)])
+    assert model.most == PROCESSORS + 1
+
+
+@pytest.mark.asyncio
+async def test_after_a_write_half_of_the_processors_are_left_until_it_is_calm_again() -> None:
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S)
+    pacing.disturb()
+    await embedded(pacing, model, [str(1000 + n) for n in range(10)])
+    assert model.most == PROCESSORS // 2
+    await asyncio.sleep(CALM_S)
+    await embedded(pacing, model, [str(1000 + n) for n in range(10)])
+    assert model.most == PROCESSORS + 1
+
+
+@pytest.mark.asyncio
+async def test_two_batches_share_the_same_room() -> None:
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S)
+    pacing.disturb()
+    await asyncio.gather(*(embedded(pacing, model, [str(1000 + n) for n in range(8)]) for _ in range(2)))
+    assert model.most == PROCESSORS // 2
+
+
+@pytest.mark.asyncio
+async def test_writes_without_end_never_stop_the_embedding() -> None:
+    model, pacing = CountingModel(), Pacing(1, SLICE_CHARS, 60.0)
+    pacing.disturb()
+    async with asyncio.timeout(5):
+        assert len(await embedded(pacing, model, [str(1000 + n) for n in range(10)])) == 10
+    assert model.most == 1
+
+
+@pytest.mark.asyncio
+async def test_one_failure_ends_the_batch_and_frees_its_places() -> None:
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S)
+    with pytest.raises(RuntimeError, match="model broke"):
+        await embedded(pacing, model, ["bad", *(str(1000 + n) for n in range(30))])
+    await asyncio.sleep(0.05)
+    assert len(model.calls) <= 2 * (
+        PROCESSORS + 1
+    )  # those beside it, and those that took their places before it was heard
+    assert await embedded(pacing, model, ["7"]) == [7.0]
