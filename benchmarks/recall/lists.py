@@ -23,7 +23,7 @@ from memory_service.recall.conversation import ASSISTANTS
 from memory_service.settings import Rank, Signals
 
 Array = NDArray[np.float64]
-SWITCHES = ("asks", "speaker", "assistant")  # signals that add their weight or nothing
+SWITCHES = ("speaker", "assistant")  # signals that add their weight or nothing; `asks` adds a share of it
 NAMES = ("before", "answered", "after", "asks", "speaker", "assistant", "time")
 LIMIT = 100  # the contract's largest
 REMINDERS = ("structured", "recent")  # lanes whose score is the least that a hit is worth

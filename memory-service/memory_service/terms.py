@@ -40,6 +40,7 @@ __all__ = [
     "keyword_terms",
     "load_vocabulary",
     "query_terms",
+    "spread_terms",
     "stemmed",
     "tsquery_literal",
     "tsvector_literal",
@@ -97,6 +98,7 @@ _CASE_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _HEX = re.compile(r"[0-9a-fA-F]{7,}")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COMPOUND_TERM = re.compile(rf"[{WORD}](?:{JOINER})[{WORD}]")
+_FIGURE = re.compile(r"[0-9]")
 _ONE_UNSPACED = re.compile(rf"[{UNSPACED}]")
 
 _per_thread = threading.local()  # a PyStemmer object must not be used by two threads at once
@@ -124,6 +126,21 @@ def query_terms(text: str, vocabulary: Vocabulary, terms_max: int | None = None)
     stop_terms = _stop_terms(vocabulary.stop_words)
     telling = [term for term in terms if term not in stop_terms and not _is_particle_bigram(term, vocabulary)]
     return (telling or list(terms))[:terms_max]
+
+
+def spread_terms(terms: Sequence[str], terms_max: int) -> list[str]:
+    """At most `terms_max` of a query's terms, in its order: those with figures first, of the others evenly from all of it.
+
+    What a long query asks for is as often at its end as at its beginning, and of a Chinese run every second bigram still
+    covers every character.  Numbers, codes and addresses name one thing.
+    """
+    if len(terms) <= terms_max:
+        return list(terms)
+    with_figures = [n for n, term in enumerate(terms) if _FIGURE.search(term)][: terms_max // 2]
+    others = sorted(set(range(len(terms))) - set(with_figures))
+    room = terms_max - len(with_figures)
+    kept = {*with_figures, *(others[n * len(others) // room] for n in range(room))}
+    return [terms[n] for n in sorted(kept)]
 
 
 def _fold(text: str) -> str:

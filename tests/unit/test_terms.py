@@ -17,6 +17,7 @@ from memory_service.terms import (
     keyword_terms,
     load_vocabulary,
     query_terms,
+    spread_terms,
     tsquery_literal,
     tsvector_literal,
 )
@@ -98,6 +99,28 @@ def test_a_document_keeps_repeats_in_order_and_a_query_does_not() -> None:
     assert keyword_terms("redis cache redis", EMPTY) == ["redi", "cach", "redi"]
     assert query_terms("redis cache redis", EMPTY) == ["redi", "cach"]
     assert query_terms("one two three", EMPTY, terms_max=2) == ["one", "two"]
+
+
+def test_of_a_long_query_terms_from_all_of_it_are_kept_and_those_with_figures_first() -> None:
+    terms = [*(f"early{letter}" for letter in "abcdefgh"), "e4711", *(f"late{letter}" for letter in "abcdefgh")]
+    kept = spread_terms(terms, 5)
+    assert kept == ["earlya", "earlye", "e4711", "latea", "latee"]
+    assert spread_terms(terms, len(terms)) == terms
+    assert spread_terms([], 5) == []
+    assert spread_terms([f"n{n}" for n in range(100)], 4) == ["n0", "n1", "n2", "n51"]
+
+
+@pytest.mark.parametrize("most", range(1, 40))
+def test_so_many_terms_are_kept_as_asked_for_in_the_order_of_the_query(most: int) -> None:
+    terms = [f"w{n}" if n % 3 else chr(0x4E00 + n) * 2 for n in range(37)]
+    kept = spread_terms(terms, most)
+    assert len(kept) == min(most, len(terms)) == len(set(kept))
+    assert kept == [term for term in terms if term in kept]
+
+
+def test_every_second_bigram_of_a_long_run_still_covers_every_character() -> None:
+    run = "".join(chr(0x4E00 + n) for n in range(47))
+    assert set("".join(spread_terms(query_terms(run, EMPTY), 24))) >= set(run[:46])
 
 
 def test_blank_text_has_no_terms() -> None:

@@ -2,9 +2,9 @@
 
 In a conversation the answer often shares nothing with the question that is asked of it later ("Two years, with my sister."):
 the turn before it does.  So a turn gains by what the turns beside it are worth, more when the one before asks something.  A
-memory that itself asks tells less than one that answers; but what a user asks of an assistant tells of the user, more than
-the assistant's long answers do, which mention everything.  One whose speaker the query names, or that happened at the time
-that the query names, tells more.
+memory that only asks tells nothing; one that also states something, or asks at length, loses less.  What a user asks of an
+assistant tells of the user, more than the assistant's long answers do, which mention everything.  One whose speaker the query
+names, or that happened at the time that the query names, tells more.
 
 All in log-odds, added to those of fusion.py.  The weights are [signals] of config/memory.toml, learned by
 benchmarks/recall/fit.py.  Who speaks is `speaker` and `role` of a memory's metadata; without them nothing is a turn.
@@ -13,7 +13,7 @@ benchmarks/recall/fit.py.  Who speaks is `speaker` and `role` of a memory's meta
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 from memory_service.recall.calibration import Reading
@@ -26,6 +26,7 @@ from memory_service.stores.postgres.memories import Beside, RankFacts
 ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "bot"})
 ASSISTANTS = frozenset({"assistant", "ai", "bot", "model"})
 WORD = re.compile(r"\w+")
+SENTENCE_END = re.compile(r"[.!?]+(?!\w)|[。！？…]+")  # a stop inside 3.5 or a host's name ends nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +81,17 @@ def with_signals(
     """
     floors = {script: reading.rank_log_odds(script, lowest, 0.0) for script in set(scripts.values())}
     worth = {c.id: c.log_odds - floors[scripts[c.id]] for c in candidates if c.id in facts and c.log_odds is not None}
+    named = frozenset(who for who in {one.speaker for one in facts.values()} if who and asked.names(who))
     told = []
     for one in candidates:
         if one.id in worth and one.log_odds is not None:
-            signals = _signals(facts[one.id], facts, worth, links, asked, numbers)
+            signals = _signals(facts[one.id], facts, worth, links, asked.times, named, numbers)
             told.append(_raised(one, one.log_odds, signals, reading))
         else:
             told.append(one)
     for memory_id in facts.keys() - {c.id for c in candidates}:
-        signals = _signals(facts[memory_id], facts, worth, links, asked, numbers)
-        if signals.get("before") or signals.get("after"):
+        signals = _signals(facts[memory_id], facts, worth, links, asked.times, named, numbers)
+        if "before" in signals or "after" in signals:
             floor = floors[scripts[memory_id]]
             told.append(_raised(Candidate(memory_id, {}, 0.0, 0.0, floor), floor, signals, reading))
     return told
@@ -100,31 +102,47 @@ def _signals(
     all_facts: Mapping[UUID, RankFacts],
     worth: Mapping[UUID, float],
     links: Links,
-    asked: Asked,
+    times: Sequence[TimeHint],
+    named: frozenset[str],
     numbers: Signals,
 ) -> dict[str, float]:
-    """Log-odds by name; those that say nothing are left out."""
-    before, after = (_other_speaker(facts, all_facts.get(i)) if i else None for i in links.get(facts.id, (None, None)))
-    assistant = _is_assistant(facts)
-    answers = before is not None and before.asks and not assistant
-    asks = facts.asks and not assistant and not (after is not None and _is_assistant(after))
-    signals = {
-        "before": _worth(before, worth) * (numbers.answered if answers else numbers.before),
-        "after": _worth(after, worth) * numbers.after,
-        "asks": numbers.asks if asks else 0.0,
-        "speaker": numbers.speaker if facts.speaker and asked.names(facts.speaker) else 0.0,
-        "assistant": numbers.assistant if assistant else 0.0,
-        "time": numbers.time * max((hint.closeness(facts.occurred_at) for hint in asked.times), default=0.0),
-    }
+    """Log-odds by name; those that say nothing are left out.  `named`: the speakers that the query names."""
+    first, second = links.get(facts.id, (None, None))
+    before = _other_speaker(facts, all_facts.get(first)) if first else None
+    after = _other_speaker(facts, all_facts.get(second)) if second else None
+    assistant, signals = _is_assistant(facts), dict[str, float]()
+    if before is not None and (gain := worth.get(before.id, 0.0)) > 0:
+        signals["before"] = gain * (numbers.answered if before.asks and not assistant else numbers.before)
+    if after is not None and (gain := worth.get(after.id, 0.0)) > 0:
+        signals["after"] = gain * numbers.after
+    if facts.asks and not assistant and not (after is not None and _is_assistant(after)):
+        signals["asks"] = numbers.asks * asking_share(facts.head, numbers.asks_bytes_max)
+    if facts.speaker in named:
+        signals["speaker"] = numbers.speaker
+    if assistant:
+        signals["assistant"] = numbers.assistant
+    if times:
+        signals["time"] = numbers.time * max(hint.closeness(facts.occurred_at) for hint in times)
     return {name: value for name, value in signals.items() if value}
+
+
+def asking_share(head: str, bytes_max: int) -> float:
+    """How little a text tells that asks near its end, 0..1; `head` is its beginning.
+
+    The share of its sentences that ask (where none of the beginning does, one after it), times what it is shorter than
+    `bytes_max`: who asks at length says what they are doing.  Bytes, since a Chinese character says about three letters.
+    """
+    room = 1.0 - len(head.encode("utf-8", "replace")) / bytes_max
+    if room <= 0:
+        return 0.0
+    ends = SENTENCE_END.findall(head)
+    asking = sum("?" in end or "？" in end for end in ends)
+    unended = not asking or WORD.search(SENTENCE_END.split(head)[-1]) is not None
+    return room * max(asking, 1) / (len(ends) + unended)
 
 
 def _is_assistant(facts: RankFacts) -> bool:
     return (facts.role or "").casefold() in ASSISTANTS
-
-
-def _worth(beside: RankFacts | None, worth: Mapping[UUID, float]) -> float:
-    return max(worth.get(beside.id, 0.0), 0.0) if beside else 0.0
 
 
 def _other_speaker(facts: RankFacts, beside: RankFacts | None) -> RankFacts | None:
@@ -140,4 +158,5 @@ def _raised(one: Candidate, log_odds: float, signals: Mapping[str, float], readi
     if not signals or math.isinf(log_odds):
         return one
     total = log_odds + sum(signals.values())
-    return replace(one, relevance=max(reading.spread(total), one.listed), log_odds=total, signals=signals)
+    relevance = max(reading.spread(total), one.listed)
+    return Candidate(one.id, one.lanes, relevance, one.calibrated, total, signals)
