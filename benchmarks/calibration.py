@@ -37,7 +37,7 @@ from memory_service.recall.calibration import (
 )
 from memory_service.recall.fusion import keyword_scores
 from memory_service.settings import Rank, Settings, Tunables, load_settings, load_tunables
-from memory_service.stores.postgres.memories import KeywordHits
+from memory_service.stores.postgres.keyword_hits import KeywordHits
 from memory_service.terms import keyword_terms, query_terms
 from memory_service.vocabulary import Vocabulary, load_vocabulary
 

@@ -9,29 +9,37 @@ import logging
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 from uuid import UUID
 
 import typer
 
 from memory_service.errors import HindsightError, SetupRefused
-from memory_service.settings import Settings, load_settings, stack_env_file
+
+if TYPE_CHECKING:
+    from memory_service.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 keys_app = typer.Typer(no_args_is_help=True, help="API keys: only hashes are stored.")
 app.add_typer(keys_app, name="keys")
 
 
-def settings_beside_stack() -> Settings:
+def settings_beside_stack() -> "Settings":
+    from memory_service.settings import load_settings, stack_env_file  # a sixth of a second that `up` need not wait for
+
     return load_settings(stack_env_file())
 
 
 @app.command()
-def serve() -> None:
+def serve(
+    wait_for_stores: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="wait so long for stores that start beside the service")
+    ] = 0.0,
+) -> None:
     """Run the memory-service."""
-    from memory_service.serving import run
+    from memory_service.launched import serve as run
 
-    run(load_settings())
+    run(wait_for_stores)
 
 
 @app.command()

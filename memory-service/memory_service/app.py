@@ -30,6 +30,7 @@ from memory_service.api import (
     working,
 )
 from memory_service.api.contract import install_openapi
+from memory_service.api.dispatch import Service
 from memory_service.api.middleware import LoopbackHosts, RequestLog
 from memory_service.api.problems import install
 from memory_service.bootstrap import Runtime, open_runtime
@@ -54,7 +55,7 @@ def create_app(settings: Settings, **overrides: Any) -> FastAPI:
             async with background(runtime):
                 yield
 
-    app = FastAPI(
+    app = Service(
         title="Hindsight memory-service",
         version="0.1.0",
         description=DESCRIPTION,

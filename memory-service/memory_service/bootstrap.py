@@ -80,6 +80,7 @@ from memory_service.write.contradictions import ConflictNumbers, Contradictions
 from memory_service.write.reading import ReadingNumbers, ReadingTerms, load_reading_terms
 from memory_service.write.resolving import Conflicts
 from memory_service.write.service import MemoryWriter
+from memory_service.write.shared_commit import SharedCommit
 from memory_service.write.similar import SimilarMemories
 from memory_service.write.storing import Storing
 from memory_service.write.triggers import load_trigger_rules
@@ -257,8 +258,9 @@ def _writer(
         ground.postgres, ground.index, ground.embedder, ground.vocabulary, ground.contrasts, numbers.write, ground.clock,
         contradictions.numbers.neighbours,
     )  # fmt: skip
+    shared = SharedCommit(ground.postgres, numbers.write, ground.clock)
     return partial(
-        MemoryWriter, ground.postgres, similar, contradictions, storing, ground.vocabulary, ground.summary_rules, numbers,
+        MemoryWriter, ground.postgres, similar, contradictions, storing, shared, ground.vocabulary, ground.summary_rules, numbers,
         ground.clock, relay.nudge, relay.apply_now, families,
     )  # fmt: skip
 

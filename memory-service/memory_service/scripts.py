@@ -19,6 +19,8 @@ READ_CHARS_MAX = 2_000  # the beginning tells; a text may have 256 KiB
 
 def script_of(text: str) -> Script:
     """`cjk` when there are at least as many CJK characters at the beginning as words of other scripts; without letters `latin`."""
+    if text.isascii():
+        return "latin"
     head = text[:READ_CHARS_MAX]
     cjk = len(HAN.findall(head)) + len(KANA_OR_HANGUL.findall(head))
     return "cjk" if cjk and cjk / (cjk + len(WORD.findall(head))) >= CJK_SHARE else "latin"

@@ -60,6 +60,8 @@ class Search(Section):
     keyword_per_term: int
     keyword_hits: int
     keyword_terms_max: int
+    keyword_terms_expected: int
+    keyword_scored: int
     script_chars: int
     structured_days: float
     structured_importance_min: float
@@ -88,6 +90,7 @@ class Signals(Section):
 
     turns_max: int
     tail_chars: int
+    asks_bytes_max: int
     before: float
     answered: float
     after: float
@@ -112,6 +115,9 @@ class Write(Section):
     default_confidence: float
     summary_chars_max: int
     inline_chars_max: int
+    shared_rows_max: int
+    shared_chars_max: int
+    shared_waiting_max: int
 
 
 class Relay(Section):
@@ -123,7 +129,10 @@ class Relay(Section):
     backoff_s_max: float
     upsert_points_max: int
     inline_chars_max: int
+    batches_at_once: int
     embed_slice_chars: int
+    calm_s: float
+    claim_gap_s: float
 
 
 class Retrievals(Section):

@@ -195,17 +195,18 @@ def _pattern_of(variants: Iterable[str]) -> re.Pattern[str]:
     for (any_case, bound_before, bound_after), members in sorted(groups.items()):
         before = _NOT_JOINED_BEFORE if bound_before else ""
         after = _NOT_JOINED_AFTER if bound_after else ""
-        branches.append(f"{before}(?{'i' if any_case else ''}:{_trie(members, after)})")
+        # The guard stands once, outside: compiling its class for every word, in any case, took a fifth of a second of the start.
+        branches.append(f"{before}(?{'i' if any_case else ''}:{_trie(members)}){after}")
     return re.compile(f"(?P<kept>{_URL})|(?P<variant>{'|'.join(branches)})|(?P<word>{COMPOUND})")
 
 
-def _trie(words: list[str], after: str) -> str:
-    """A pattern of the words that share prefixes, longest first; each must be followed by `after`."""
+def _trie(words: list[str]) -> str:
+    """A pattern of the words that share prefixes, longest first; what must follow comes after it."""
     heads: dict[str, list[str]] = {}
     for word in words:
         if word:
             heads.setdefault(word[0], []).append(word[1:])
-    branches = [(_SPACES if head == " " else re.escape(head)) + _trie(tails, after) for head, tails in heads.items()]
+    branches = [(_SPACES if head == " " else re.escape(head)) + _trie(tails) for head, tails in heads.items()]
     if "" in words:
-        branches.append(after)
+        branches.append("")
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"

@@ -97,7 +97,7 @@ async def test_loading_again_adds_nothing(loaded: Settings, corpus: Corpus) -> N
 
 async def test_every_statement_of_a_search_is_explained(loaded: Settings, corpus: Corpus) -> None:
     found = await plans.explain(loaded, questions(corpus, 2))
-    assert {"keyword_candidates", "rank_facts", "important_since", "recent_since"} <= set(found)
+    assert {"keyword_candidates", "rank_facts", "reminders_since"} <= set(found)
     assert all(statement.summary()["execution_p50_ms"] > 0 for statement in found.values())
 
 

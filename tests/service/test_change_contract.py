@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
-from service_running import World, found, indexed, listed, new_user, problem_of, until, write, write_many
+from service_running import World, found, indexed, listed, new_user, problem_of, search, until, write, write_many
 
 BAD_IDS = ["x", "0", "019abcde-0000-7000-8000-000000000000", "'; DROP TABLE memory;--", "a%2Fb", "中文", "0" * 4000]
 # Of nothing.  Fixed, because all processes of a test run must give its cases the same names.
@@ -256,3 +256,23 @@ async def test_labels_that_the_caller_gave_stay_when_the_content_changes(client:
     memory = (await client.post("/v1/memories", json=plain)).json()["memory"]
     changed = (await client.patch(f"/v1/memories/{memory['id']}", json={"content": "I prefer 6 GB."})).json()
     assert (changed["entities"], changed["category"], changed["event_type"]) == ([], None, None)
+
+
+async def test_as_of_tells_what_a_changed_memory_said_then(client: httpx.AsyncClient, user: str) -> None:
+    written = await write(client, user, "The kestrel nests in the old tower.", tags=["old"], wait=True)
+    path = f"/v1/memories/{written['id']}"
+    second = (await client.patch(path, json={"content": "The kestrel nests in the barn.", "tags": ["new"]})).json()
+    third = (await client.patch(path, json={"content": "The kestrel has left."})).json()
+    await indexed(client, user)
+    for moment, text, tags, version in (
+        (written["updated_at"], "The kestrel nests in the old tower.", ["old"], 1),
+        (second["updated_at"], "The kestrel nests in the barn.", ["new"], 2),
+        (third["updated_at"], "The kestrel has left.", ["new"], 3),
+    ):
+        for mode in ("hybrid", "vector", "keyword"):
+            (hit,) = (await search(client, user, "kestrel", mode=mode, as_of=moment))["results"]
+            assert (hit["content"], hit["tags"], hit["version"]) == (text, tags, version)
+        (item,) = await listed(client, user, as_of=moment)
+        assert (item["content"], item["version"]) == (text, version)
+    (now,) = (await search(client, user, "kestrel"))["results"]
+    assert now["content"] == "The kestrel has left."

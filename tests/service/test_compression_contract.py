@@ -12,7 +12,19 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
-from service_running import Backends, World, found, indexed, listed, new_user, problem_of, proxied, search, serving, until
+from service_running import (
+    Backends,
+    World,
+    found,
+    indexed,
+    listed,
+    new_user,
+    problem_of,
+    proxied,
+    search,
+    serving,
+    until,
+)
 
 from memory_service.errors import StoreUnavailable
 from memory_service.lifecycle.report import JobReport, JobRun

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -110,12 +111,11 @@ async def test_an_expired_memory_is_gone_from_every_answer_at_once(world: World,
     memory = await write(world.client, user, "ephemeral axolotl", expires_at="2126-01-01T00:00:00Z", wait=True)
     other = await write(world.client, user, "the rest")
     path = f"/v1/memories/{memory['id']}"
-    await world.client.patch(path, json={"expires_at": (datetime.now(UTC) + timedelta(seconds=0.4)).isoformat()})
-    await indexed(world.client, user)
     assert await found(world.client, user, "ephemeral axolotl", limit=1) == ["ephemeral axolotl"]
-    import asyncio
-
-    await asyncio.sleep(0.5)
+    ends = datetime.now(UTC) + timedelta(seconds=0.4)
+    await world.client.patch(path, json={"expires_at": ends.isoformat()})
+    await indexed(world.client, user)
+    await asyncio.sleep(max((ends - datetime.now(UTC)).total_seconds(), 0) + 0.05)
     for mode in MODES:
         assert "ephemeral axolotl" not in await found(world.client, user, "ephemeral axolotl", mode=mode)
     assert [m["id"] for m in await listed(world.client, user)] == [other["id"]]
@@ -191,6 +191,17 @@ async def test_each_mode_uses_its_own_lanes(client: httpx.AsyncClient, user: str
         "vector": {"vector"},
         "keyword": {"keyword"},
     }
+
+
+async def test_words_count_of_what_the_vector_lane_brings_also_behind_the_best_keyword_hits(
+    client: httpx.AsyncClient, user: str
+) -> None:
+    written = await write_many(client, user, [f"heron {'marsh ' * n}" for n in range(70)], wait=True)
+    hybrid = (await search(client, user, "heron", limit=100, explain=True))["results"]
+    ranks = [hit["score_details"]["lanes"]["keyword"]["rank"] for hit in hybrid]
+    assert {hit["id"] for hit in hybrid} == set(written)
+    assert sorted(ranks) == list(range(1, 71))
+    assert len(await found(client, user, "heron", mode="keyword", limit=100)) == 60  # alone they bring no more
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,8 @@ def text_problem(text: str) -> str | None:
     """What keeps a string from being stored, or None."""
     if "\0" in text:
         return "contains a NUL character"
+    if text.isascii():
+        return None
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -14,9 +14,11 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+from starlette.types import Receive, Scope, Send
 
 from memory_service.api.body import USER, text_problem
 from memory_service.api.dependencies import reader_of
+from memory_service.api.solving import handler_of
 from memory_service.errors import FieldError, InvalidFields
 
 REF = "#/components/schemas/{model}"
@@ -26,14 +28,26 @@ _BODIES: dict[str, type[BaseModel]] = {}  # what `takes` was given: FastAPI woul
 class ContractRoute(APIRoute):
     """Checks the address before anything else."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        handler = self.get_route_handler()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            response = await handler(Request(scope, receive, send))
+            await response(scope, receive, send)
+
+        self.app = app
+
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        inner = super().get_route_handler()
+        inner = handler_of(self.dependant)
         allowed = _query_names(self.dependant)
         wants_user = any(one.alias == USER and one.field_info.is_required() for one in _query_params(self.dependant))
 
         async def handler(request: Request) -> Response:
-            _decode_path(request)
-            _check_query(request, allowed)
+            if request.path_params:
+                _decode_path(request)
+            if request.scope["query_string"]:
+                _check_query(request, allowed)
             if wants_user:
                 await _fill_user(request)
             return await inner(request)

@@ -10,13 +10,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from memory_service.timestamps import parse_time
 
 JOINERS = "\u200c\u200d"
-ZERO_WIDTH = "\u3164\u115f\u1160\uffa0\u200b\u200c\u200d\u2060\ufeff\u00ad\u180e"
+ZERO_WIDTH = dict.fromkeys(map(ord, "\u3164\u115f\u1160\uffa0\u200b\u200c\u200d\u2060\ufeff\u00ad\u180e"))
 CONTENT_CHARS_MAX = 262_144  # each character is at least one byte of the contract's 256 KiB
 
 
 def is_blank(text: str) -> bool:
     """Only white space and characters that show nothing."""
-    return not text.translate(dict.fromkeys(map(ord, ZERO_WIDTH))).strip()
+    return not text.translate(ZERO_WIDTH).strip()
 
 
 def not_blank(text: str) -> str:
@@ -27,7 +27,9 @@ def not_blank(text: str) -> str:
 
 def printable(text: str) -> str:
     """No control, unassigned or invisible characters; any script.  Joiners are needed in some scripts and in emoji."""
-    if any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp", "Cn") and c not in JOINERS for c in text):
+    if not (text.isascii() and text.isprintable()) and any(
+        unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp", "Cn") and c not in JOINERS for c in text
+    ):
         raise ValueError("must consist of printable characters")
     return not_blank(text)
 

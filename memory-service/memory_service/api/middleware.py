@@ -10,7 +10,6 @@ from functools import lru_cache
 from time import monotonic
 from typing import Any
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memory_service.access import is_loopback
@@ -73,7 +72,7 @@ class LoopbackHosts:
         self._keys_required = keys_required
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _foreign(Headers(scope=scope)):
+        if scope["type"] == "http" and _foreign(scope):
             try:
                 required = await self._keys_required()
             except HindsightError:
@@ -85,11 +84,11 @@ class LoopbackHosts:
         await self._app(scope, receive, send)
 
 
-def _foreign(headers: Headers) -> bool:
+def _foreign(scope: Scope) -> bool:
     """Asked under a name that is not this machine's, or by a page that is not."""
-    if not _local_name(headers.get("host", "")):
+    if not _local_name(_header(scope, b"host") or ""):
         return True
-    origin = headers.get("origin")
+    origin = _header(scope, b"origin")
     return origin is not None and not _local_name(origin.partition("://")[2])
 
 
@@ -99,8 +98,13 @@ def _local_name(host: str) -> bool:
     return is_loopback(name.strip("[]").lower())
 
 
+def _header(scope: Scope, name: bytes) -> str | None:
+    """The first header of this name, which is in lower case."""
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+
+
 def _request_id(scope: Scope) -> str:
-    given = Headers(scope=scope).get("x-request-id", "")
+    given = _header(scope, b"x-request-id") or ""
     usable = given.isascii() and given.isprintable() and 1 <= len(given) <= REQUEST_ID_CHARS_MAX
     return given if usable else str(new_id())
 

@@ -5,7 +5,7 @@ a version, so each entry of the history is put together from a version and the o
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -76,6 +76,11 @@ def _item(memory: Memory, version: int, snapshot: Json | None, maker: ReplacedVe
     if maker is None or maker.version != version - 1:  # imported without its past
         return HistoryItem(version, None, None, None, {}, snapshot)
     return HistoryItem(version, maker.at, maker.actor, maker.cause, maker.changes, snapshot)
+
+
+def as_it_was(memory: Memory, snapshot: Json, now: datetime) -> Memory:
+    """The memory with what it said at that version; its life (state, heat, validity) stays that of now."""
+    return replace(memory, **content_of(snapshot, now), version=int(snapshot["version"]))
 
 
 def content_of(snapshot: Json, now: datetime) -> dict[str, Any]:

@@ -24,6 +24,7 @@ PairScript = Literal["latin", "cjk", "latin_cjk", "cjk_latin"]  # query script f
 PAIR_SCRIPTS: tuple[PairScript, ...] = ("latin", "cjk", "latin_cjk", "cjk_latin")
 OTHER_MODELS = "default"
 Matrix = npt.NDArray[np.float64]
+Vector = npt.NDArray[np.float64]
 RIDGE = 1.0  # in pairs: as much as one pair that says nothing
 NEWTON_ROUNDS_MAX = 100
 _EXPONENT_MAX = 500.0  # math.exp overflows at 709; the result is 0 or 1 long before
@@ -70,7 +71,8 @@ class ScriptCurves(Section):
     cjk_latin: Curve
 
     def of(self, script: PairScript) -> Curve:
-        return {"latin": self.latin, "cjk": self.cjk, "latin_cjk": self.latin_cjk, "cjk_latin": self.cjk_latin}[script]
+        curve: Curve = getattr(self, script)
+        return curve
 
 
 class Relevance(Section):
@@ -113,6 +115,37 @@ class Reading:
     def rank_log_odds(self, passage: Script | None, cosine: float | None, keyword: float | None) -> float:
         """The same evidence for ranking, before the logistic function; `cosine_weight` is what cosines count against keywords."""
         return self._log_odds(passage, cosine, keyword, self.cosine_weight)
+
+    def all_log_odds(
+        self, passages: Sequence[Script | None], cosines: Sequence[float | None], keywords: Sequence[float] | None
+    ) -> tuple[Vector, Vector]:
+        """What `rank_log_odds` says of many memories, and the log-odds of their `relevance`.
+
+        `keywords` None: the keyword lane did not answer.
+        """
+        same = np.array([one is None or one == self.query for one in passages], dtype=bool)
+        own = self.curves.of(self.query)
+        other = self.curves.of("latin_cjk" if self.query == "latin" else "cjk_latin")
+        known = np.array([one is not None for one in cosines], dtype=bool)
+        cosine = np.array([math.nan if one is None else one for one in cosines], dtype=np.float64)
+        if keywords is None:
+            odds = np.where(same, own.slope * (cosine - own.midpoint), other.slope * (cosine - other.midpoint))
+            ranking, without = self.cosine_weight * odds, np.full(len(cosine), -math.inf)
+        else:
+            words = np.asarray(keywords, dtype=np.float64)
+            odds = np.where(
+                same,
+                own.hybrid_slope * (cosine - own.hybrid_midpoint),
+                other.hybrid_slope * (cosine - other.hybrid_midpoint),
+            )
+            gained = np.where(same, own.keyword_gain, other.keyword_gain) * words
+            ranking, odds = self.cosine_weight * odds + gained, odds + gained
+            without = self.keyword.slope * (words - self.keyword.midpoint)
+        absurd = np.isnan(cosine)
+        return (
+            np.where(known, np.where(absurd, -math.inf, ranking), without),
+            np.where(known, np.where(absurd, -math.inf, odds), without),
+        )
 
     def spread(self, log_odds: float) -> float:
         """Log-odds over `temperature`, so that good and excellent hits stay apart, whose relevances are all near 1, and
@@ -201,6 +234,11 @@ def log_odds(
 
 def logistic(x: float) -> float:
     return 0.0 if x == -math.inf else 1.0 / (1.0 + math.exp(min(max(-x, -_EXPONENT_MAX), _EXPONENT_MAX)))
+
+
+def logistics(x: Vector) -> Vector:
+    """`logistic` of each."""
+    return np.where(x == -math.inf, 0.0, 1.0 / (1.0 + np.exp(np.clip(-x, -_EXPONENT_MAX, _EXPONENT_MAX))))
 
 
 @dataclass(frozen=True, slots=True)

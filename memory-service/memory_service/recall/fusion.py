@@ -5,17 +5,18 @@ scores are BM25 over the best that the query's terms could reach; cosine and key
 curves of calibration.py.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
 
 from memory_service.domain import Lane
-from memory_service.recall.calibration import Reading
+from memory_service.recall.calibration import Reading, logistics
 from memory_service.scripts import Script
 from memory_service.settings import Rank
-from memory_service.stores.postgres.memories import KeywordHits
+from memory_service.stores.postgres.keyword_hits import KeywordHits
 
 # ts_rank of one term that occurs n times with the default weight is 0.1 × (1 + 1/4 + … + 1/n²) × 6/π² (tsrank.c): it tells
 # n exactly for small n, which is what BM25 needs.  A weight above bound number n - 1 means more than n occurrences.
@@ -26,8 +27,7 @@ OCCURRENCE_BOUNDS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class LaneScore:
+class LaneScore(NamedTuple):
     """`rank` from 1; `score` 0..1, comparable within the lane; `raw` as the store gave it."""
 
     rank: int
@@ -54,25 +54,34 @@ class Candidate:
     @property
     def listed(self) -> float:
         """Its relevance as a reminder, by the lanes that only list; 0 when none of them has it."""
-        return max((self.lanes[lane].score for lane in ("structured", "recent") if lane in self.lanes), default=0.0)
+        return _listed(self.lanes)
 
 
 def vector_scores(
     cosines: Mapping[UUID, float], passages: Mapping[UUID, Script], reading: Reading
 ) -> dict[UUID, LaneScore]:
     """What the cosines alone mean."""
-    return _ranked({i: (reading.relevance(passages.get(i), c, None), c) for i, c in cosines.items()})
+    _, odds = reading.all_log_odds([passages.get(i) for i in cosines], list(cosines.values()), None)
+    return _ranked({i: (score, c) for (i, c), score in zip(cosines.items(), logistics(odds).tolist(), strict=True)})
 
 
 def keyword_scores(
-    hits: KeywordHits, corpus: tuple[int, float], rank: Rank, per_term: int, limit: int
+    hits: KeywordHits,
+    corpus: tuple[int, float],
+    rank: Rank,
+    per_term: int,
+    limit: int,
+    terms_expected: int | None = None,
 ) -> dict[UUID, LaneScore]:
     """BM25 (Robertson; Lucene's idf) of the best `limit` hits, over the best possible for this query.
+
+    Of a long query no memory has every word.  Best possible is therefore to have the `terms_expected` rarest of its terms;
+    None: all of them.
 
     `corpus` is (number of memories, average number of terms).  A term that fewer than `per_term` hits have was fetched in
     full, so its document frequency is exact; that of a commoner one is estimated from its share of the hits.
     """
-    if not hits.ids:
+    if not len(hits.ids):
         return {}
     weights = np.asarray(hits.weights, dtype=np.float64)
     count = max(corpus[0], len(hits.ids))
@@ -83,9 +92,10 @@ def keyword_scores(
     norm = rank.bm25_k1 * (1 - rank.bm25_b + rank.bm25_b * lengths)[:, None]
     times = np.where(weights > 0, 1 + np.searchsorted(OCCURRENCE_BOUNDS, weights), 0)
     raw = (idf * times * (rank.bm25_k1 + 1) / (times + norm)).sum(axis=1)
-    best = float(idf.sum()) * (rank.bm25_k1 + 1) or 1.0
-    top = np.argsort(-raw, kind="stable")[:limit]
-    return _ranked({hits.ids[n]: (min(float(raw[n]) / best, 1.0), float(raw[n])) for n in top})
+    best = float(np.sort(idf)[::-1][:terms_expected].sum()) * (rank.bm25_k1 + 1) or 1.0
+    top = np.argsort(-raw, kind="stable")[:limit]  # hits come in the order of their ids, so equal ones stay in it
+    scored = zip(top.tolist(), np.minimum(raw[top] / best, 1.0).tolist(), raw[top].tolist(), strict=True)
+    return {hits.ids[n]: LaneScore(place, score, own) for place, (n, score, own) in enumerate(scored, 1)}
 
 
 def listed_scores(ids: Sequence[UUID], relevance: float) -> dict[UUID, LaneScore]:
@@ -104,28 +114,41 @@ def fuse(
     `missing_cosine` is that of candidates which the vector lane did not return; None when nobody knows theirs, because they
     are not indexed yet: then their words alone count.
     """
-    candidates = []
-    for memory_id in dict.fromkeys(_all_ids(lanes.values())):
-        found = {lane: scores[memory_id] for lane, scores in lanes.items() if memory_id in scores}
-        log_odds: float | None = None
-        keyword = (found["keyword"].score if "keyword" in found else 0.0) if "keyword" in lanes else None
-        if "vector" in lanes:
-            cosine = found["vector"].raw if "vector" in found else missing_cosine
-            script = passages.get(memory_id)
-            odds = reading.rank_log_odds(script, cosine, keyword)
-            log_odds, relevance, calibrated = odds, reading.spread(odds), reading.relevance(script, cosine, keyword)
-        else:
-            relevance, calibrated = keyword or 0.0, reading.relevance(None, None, keyword)
-        one = Candidate(memory_id, found, relevance, calibrated, log_odds)
-        candidates.append(replace(one, relevance=max(relevance, one.listed)))
-    return sorted(candidates, key=lambda c: (-c.relevance, c.id))
+    found = _by_memory(lanes)
+    keywords = (
+        [one["keyword"].score if "keyword" in one else 0.0 for one in found.values()] if "keyword" in lanes else None
+    )
+    odds: list[float | None] = [None] * len(found)
+    if "vector" in lanes:
+        cosines = [one["vector"].raw if "vector" in one else missing_cosine for one in found.values()]
+        ranking, plain = reading.all_log_odds([passages.get(i) for i in found], cosines, keywords)
+        odds, relevances = ranking.tolist(), logistics(ranking / reading.temperature).tolist()
+        calibrated = logistics(plain).tolist()
+    else:
+        relevances = [0.0] * len(found) if keywords is None else keywords
+        unknown: list[float | None] = [None] * len(found)
+        calibrated = [reading.relevance(None, None, one) for one in (unknown if keywords is None else keywords)]
+    candidates = [
+        Candidate(i, one, max(relevance, _listed(one)), sure, log_odds)
+        for (i, one), relevance, sure, log_odds in zip(found.items(), relevances, calibrated, odds, strict=True)
+    ]
+    return sorted(candidates, key=lambda c: (-c.relevance, c.id.int))
 
 
 def _ranked(scores: Mapping[UUID, tuple[float, float]]) -> dict[UUID, LaneScore]:
-    ordered = sorted(scores.items(), key=lambda item: (-item[1][0], item[0]))
+    ordered = sorted(scores.items(), key=lambda item: (-item[1][0], item[0].int))
     return {i: LaneScore(position, score, raw) for position, (i, (score, raw)) in enumerate(ordered, 1)}
 
 
-def _all_ids(lanes: Iterable[Mapping[UUID, LaneScore]]) -> Iterable[UUID]:
-    for scores in lanes:
-        yield from scores
+def _by_memory(lanes: Mapping[Lane, Mapping[UUID, LaneScore]]) -> dict[UUID, dict[Lane, LaneScore]]:
+    """The lanes' scores of each memory.  A UUID's hash is Python code, so each lane is gone through once."""
+    found: dict[UUID, dict[Lane, LaneScore]] = {}
+    for lane, scores in lanes.items():
+        for memory_id, score in scores.items():
+            found.setdefault(memory_id, {})[lane] = score
+    return found
+
+
+def _listed(lanes: Mapping[Lane, LaneScore]) -> float:
+    structured, recent = lanes.get("structured"), lanes.get("recent")
+    return max(structured.score if structured else 0.0, recent.score if recent else 0.0)

@@ -1,4 +1,4 @@
-"""Which ways lead to a memory?  Four lanes, run side by side, each with a deadline.
+"""Which ways lead to a memory?  Four lanes, run side by side with a deadline; the two that only list share a statement.
 
 A lane that fails or is late is named, never turned into an empty result.  Lanes return scores by id; fusing and ranking
 is the work of the pure modules beside this one.
@@ -19,9 +19,10 @@ from memory_service.recall.fusion import LaneScore, keyword_scores, listed_score
 from memory_service.settings import Rank, Search
 from memory_service.stores.postgres import memories
 from memory_service.stores.postgres.filters import SqlFilter
+from memory_service.stores.postgres.memories import Important, Recent
 from memory_service.stores.postgres.pool import Postgres
 from memory_service.stores.qdrant import PointRefused, VectorHits, VectorIndex
-from memory_service.terms import query_terms, tsquery_literal
+from memory_service.terms import query_terms, spread_terms, tsquery_literal
 from memory_service.vocabulary import Vocabulary
 from memory_service.write.indexing import keyword_prefix
 
@@ -93,29 +94,31 @@ class Lanes:
 
     async def keyword(self, query: str, chosen: MemoryFilter, sql: SqlFilter) -> Scores:
         """BM25 over memories that share a term with the query."""
-        terms = query_terms(query, self._vocabulary)[: self._search.keyword_terms_max]
+        terms = spread_terms(query_terms(query, self._vocabulary), self._search.keyword_terms_max)
         if not terms:
             return {}
         prefixes = [keyword_prefix(chosen.tenant, user) for user in chosen.user_ids]
         each = [" | ".join(tsquery_literal([term], prefix) for prefix in prefixes) for term in terms]
         corpus = await self._corpus_size(chosen)
-        per_term = self._search.keyword_per_term
+        search, per_term = self._search, self._search.keyword_per_term
         hits = await self._postgres.read(lambda c: memories.keyword_candidates(c, sql, each, per_term))
-        return keyword_scores(hits, corpus, self._rank, per_term, self._search.keyword_hits)
+        expected = search.keyword_terms_expected
+        return keyword_scores(hits, corpus, self._rank, per_term, search.keyword_scored, expected)
 
-    async def structured(self, chosen: MemoryFilter, sql: SqlFilter) -> Scores:
-        """Important memories of the last days."""
-        search, since = self._search, chosen.now - timedelta(days=self._search.structured_days)
-        ids = await self._postgres.read(
-            lambda c: memories.important_since(c, sql, since, search.structured_importance_min, search.structured_hits)
+    async def reminders(self, chosen: MemoryFilter, sql: SqlFilter) -> tuple[Scores, Scores]:
+        """The lanes `structured`, important memories of the last days, and `recent`, memories of the last hours."""
+        search = self._search
+        important = Important(
+            chosen.now - timedelta(days=search.structured_days),
+            search.structured_importance_min,
+            search.structured_hits,
         )
-        return listed_scores(ids, self._rank.structured_relevance)
-
-    async def recent(self, chosen: MemoryFilter, sql: SqlFilter) -> Scores:
-        """Memories of the last hours."""
-        since = chosen.now - timedelta(hours=self._search.recent_hours)
-        ids = await self._postgres.read(lambda c: memories.recent_since(c, sql, since, self._search.recent_hits))
-        return listed_scores(ids, self._rank.recent_relevance)
+        recent = Recent(chosen.now - timedelta(hours=search.recent_hours), search.recent_hits)
+        found = await self._postgres.read(lambda c: memories.reminders_since(c, sql, important, recent))
+        return (
+            listed_scores(found[0], self._rank.structured_relevance),
+            listed_scores(found[1], self._rank.recent_relevance),
+        )
 
     async def _corpus_size(self, chosen: MemoryFilter) -> tuple[int, float]:
         """Size and average length of what this user has.  Of many memories it hardly moves, so it is kept a while."""

@@ -7,13 +7,18 @@ stay in 0..1.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
+import numpy as np
+
 from memory_service.lifecycle.heat import heat_at
+from memory_service.recall.calibration import Vector
 from memory_service.recall.fusion import Candidate
 from memory_service.settings import Heat, Rank
 from memory_service.stores.postgres.memories import RankFacts
+
+DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +32,50 @@ class Ranked:
     nudges: Mapping[str, float]
 
 
-def freshness(occurred_at: datetime, now: datetime, days: float) -> float:
-    """1 / (1 + age / days); what lies in the future is as fresh as now."""
-    return 1.0 / (1.0 + max((now - occurred_at) / timedelta(days=1), 0.0) / days)
-
-
 def rank_candidates(
-    candidates: Sequence[Candidate], facts: Mapping[UUID, RankFacts], now: datetime, numbers: Rank, heat: Heat
+    candidates: Sequence[Candidate],
+    facts: Mapping[UUID, RankFacts],
+    now: datetime,
+    numbers: Rank,
+    heat: Heat,
+    limit: int | None = None,
 ) -> list[Ranked]:
-    """Those candidates of which there are facts, best first; equal scores in the order of ids, the newer first."""
-    ranked = [_rank(c, facts[c.id], now, numbers, heat) for c in candidates if c.id in facts]
-    ranked.sort(key=lambda r: (-r.total, -r.candidate.id.int))
-    return _newer_leads(ranked, facts)
+    """The best `limit` of those candidates of which there are facts; equal scores in the order of ids, the newer first."""
+    known = [(one, own) for one in candidates if (own := facts.get(one.id)) is not None]
+    if not known:
+        return []
+    fresh = _freshness([own for _, own in known], now, numbers)
+    nudges = {
+        "importance": numbers.importance_nudge * (np.array([own.importance for _, own in known]) - 0.5),
+        "confidence": numbers.confidence_nudge * (np.array([own.confidence for _, own in known]) - 0.5),
+        "heat": numbers.heat_nudge * (_warmth([own for _, own in known], now, heat) - 0.5),
+    }
+    relevance = np.array([one.relevance for one, _ in known])
+    total = relevance * (numbers.relevance_weight + numbers.freshness_weight * fresh) + sum(nudges.values())
+    order = sorted(range(len(known)), key=lambda n: (-total[n], -known[n][0].id.int))
+    contradicted = any(own.conflict_id is not None for _, own in known)
+
+    def ranked(n: int) -> Ranked:
+        whole, own = float(total[n]), {name: float(values[n]) for name, values in nudges.items()}
+        return Ranked(known[n][0], whole, min(max(whole, 0.0), 1.0), float(fresh[n]), own)
+
+    best = [ranked(n) for n in (order if contradicted else order[:limit])]
+    return (_newer_leads(best, facts) if contradicted else best)[:limit]
+
+
+def _freshness(facts: Sequence[RankFacts], now: datetime, numbers: Rank) -> Vector:
+    """1 / (1 + age / days); what lies in the future is as fresh as now."""
+    days = np.array(
+        [numbers.freshness_days if one.kind == "episodic" else numbers.freshness_days_semantic for one in facts]
+    )
+    age_days = np.array([(now - one.occurred_at).total_seconds() for one in facts]) / DAY_S
+    fresh: Vector = 1.0 / (1.0 + np.maximum(age_days, 0.0) / days)
+    return fresh
+
+
+def _warmth(facts: Sequence[RankFacts], now: datetime, heat: Heat) -> Vector:
+    """Heat at `now`, at most 1."""
+    return np.minimum([heat_at(one.heat, one.heat_at, now, heat, pinned=one.pinned) for one in facts], 1.0)
 
 
 def _newer_leads(ranked: list[Ranked], facts: Mapping[UUID, RankFacts]) -> list[Ranked]:
@@ -57,17 +94,3 @@ def _newer_leads(ranked: list[Ranked], facts: Mapping[UUID, RankFacts]) -> list[
             ranked = [r for r in ranked if r is not one]
             ranked.insert(ranked.index(above), replace(one, score=above.score, nudges=nudges))
     return ranked
-
-
-def _rank(candidate: Candidate, facts: RankFacts, now: datetime, numbers: Rank, heat: Heat) -> Ranked:
-    days = numbers.freshness_days if facts.kind == "episodic" else numbers.freshness_days_semantic
-    fresh = freshness(facts.occurred_at, now, days)
-    warmth = min(heat_at(facts.heat, facts.heat_at, now, heat, pinned=facts.pinned), 1.0)
-    nudges = {
-        "importance": numbers.importance_nudge * (facts.importance - 0.5),
-        "confidence": numbers.confidence_nudge * (facts.confidence - 0.5),
-        "heat": numbers.heat_nudge * (warmth - 0.5),
-    }
-    base = candidate.relevance * (numbers.relevance_weight + numbers.freshness_weight * fresh)
-    total = base + sum(nudges.values())
-    return Ranked(candidate, total, min(max(total, 0.0), 1.0), fresh, nudges)

@@ -6,8 +6,9 @@ from uuid import UUID
 
 from memory_service.domain import Caller, Clock, Memory, MemoryFilter
 from memory_service.errors import NotFound
+from memory_service.lifecycle.versions import as_it_was
 from memory_service.settings import Heat
-from memory_service.stores.postgres import memories
+from memory_service.stores.postgres import memories, versions
 from memory_service.stores.postgres.filters import SqlFilter
 from memory_service.stores.postgres.pool import Postgres
 
@@ -32,4 +33,18 @@ class MemoryReader:
     ) -> tuple[Sequence[Memory], int]:
         """At most `limit` memories after a position, newest first, and how many pass the filter in all."""
         sql = SqlFilter(chosen, self._heat.decay, self._heat.decay_days * 86_400)
-        return await self._postgres.read(lambda c: memories.list_page(c, sql, after, limit))
+        rows, total = await self._postgres.read(lambda c: memories.list_page(c, sql, after, limit))
+        return await as_believed(self._postgres, chosen, rows), total
+
+
+async def as_believed(postgres: Postgres, chosen: MemoryFilter, found: Sequence[Memory]) -> Sequence[Memory]:
+    """The memories with what they said at `chosen.as_of`; as they are when it is not given.
+
+    Which ones are found is decided by what they say now: only that has words and vectors to be found by.
+    """
+    moment = chosen.as_of
+    if moment is None or not found:
+        return found
+    ids = [one.id for one in found]
+    earlier = await postgres.read(lambda c: versions.standing_at(c, chosen.tenant, ids, moment))
+    return [as_it_was(one, earlier[one.id], chosen.now) if one.id in earlier else one for one in found]

@@ -7,7 +7,7 @@ leaves too few, more vectors are fetched.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from time import monotonic
 from typing import Literal
 from uuid import UUID
@@ -20,6 +20,7 @@ from memory_service.recall.conversation import Asked, Links, links_of, with_sign
 from memory_service.recall.fusion import Candidate, LaneScore, fuse, vector_scores
 from memory_service.recall.lanes import LaneResult, Lanes, Scores, within
 from memory_service.recall.ranking import Ranked, rank_candidates
+from memory_service.recall.reader import as_believed
 from memory_service.recall.time_expressions import TimeRules, time_hints
 from memory_service.scripts import script_of
 from memory_service.settings import Tunables
@@ -111,7 +112,7 @@ class Recall:
         ranked = await self._ranked(request, sql, gathered)
         if request.min_score is not None:
             ranked = [r for r in ranked if r.score >= request.min_score]
-        found = await self._hydrate(request.chosen, ranked[: request.limit])
+        found = await self._hydrate(request.chosen, ranked)
         if request.rerank:
             gathered.degraded.append("rerank")  # no reranker is configured
         took_ms = 1000 * (monotonic() - started)
@@ -129,6 +130,7 @@ class Recall:
         """Run the lanes of the mode side by side."""
         chosen, deadline = request.chosen, self._numbers.search.lane_deadline_s
         running: dict[Lane, asyncio.Task[LaneResult]] = {}  # type: ignore[type-arg]
+        reminders: asyncio.Task[LaneResult[tuple[Scores, Scores]]] | None = None
         async with asyncio.TaskGroup() as group:
             if request.mode != "keyword":
                 running["vector"] = group.create_task(within(deadline, self._lanes.first_vector(request.query, chosen)))
@@ -137,9 +139,10 @@ class Recall:
                     within(deadline, self._lanes.keyword(request.query, chosen, sql))
                 )
             if request.mode == "hybrid":
-                running["structured"] = group.create_task(within(deadline, self._lanes.structured(chosen, sql)))
-                running["recent"] = group.create_task(within(deadline, self._lanes.recent(chosen, sql)))
+                reminders = group.create_task(within(deadline, self._lanes.reminders(chosen, sql)))
         results = {lane: task.result() for lane, task in running.items()}
+        if reminders is not None:
+            results |= _both(reminders.result())
         gathered = _Gathered(
             scores={lane: r.value for lane, r in results.items() if r.value is not None and lane != "vector"},
             degraded=[lane for lane, r in results.items() if r.value is None],
@@ -168,7 +171,8 @@ class Recall:
         beside = await self._beside(sql, facts) if gathered.hits is not None else []
         facts = {one.facts.id: one.facts for one in beside} | facts
         candidates = self._fused(request, gathered, facts, links_of(beside), live, lowest)
-        return rank_candidates(candidates, facts, request.chosen.now, self._numbers.rank, self._numbers.heat)
+        numbers = self._numbers
+        return rank_candidates(candidates, facts, request.chosen.now, numbers.rank, numbers.heat, limit)
 
     async def _fetch_more(
         self, chosen: MemoryFilter, sql: SqlFilter, gathered: _Gathered, limit: int, *, exact: bool
@@ -191,7 +195,7 @@ class Recall:
     async def _facts(self, sql: SqlFilter, gathered: _Gathered) -> dict[UUID, RankFacts]:
         """Of every candidate, the best of each lane first."""
         lists = [[hit.memory_id for hit in gathered.hits.hits]] if gathered.hits else []
-        lists += [list(scores) for scores in gathered.scores.values()]
+        lists += [list(islice(scores, self._numbers.search.keyword_hits)) for scores in gathered.scores.values()]
         ids = list(dict.fromkeys(i for row in zip_longest(*lists) for i in row if i is not None))
         if not ids:
             return {}
@@ -199,7 +203,7 @@ class Recall:
         rows = {
             row.id: row for row in await self._postgres.read(lambda c: memories.rank_facts(c, ids, sql, head, tail))
         }
-        return {i: rows[i] for i in ids if i in rows}
+        return {i: row for i in ids if (row := rows.get(i)) is not None}
 
     async def _beside(self, sql: SqlFilter, facts: Mapping[UUID, RankFacts]) -> list[Beside]:
         """The turns beside the best turns of these."""
@@ -220,7 +224,11 @@ class Recall:
     ) -> list[Candidate]:
         reading = self._readings.of_query(request.query)
         passages = {i: script_of(row.head) for i, row in facts.items()}
-        scores: dict[Lane, Mapping[UUID, LaneScore]] = dict(gathered.scores)
+        best = self._numbers.search.keyword_hits
+        scores: dict[Lane, Mapping[UUID, LaneScore]] = {
+            lane: {i: score for i, score in found.items() if score.rank <= best or i in live}
+            for lane, found in gathered.scores.items()
+        }
         if gathered.hits is not None:
             scores = {"vector": vector_scores(live, passages, reading), **scores}
         candidates = fuse(scores, passages, reading, lowest)
@@ -236,8 +244,17 @@ class Recall:
         rows = await self._postgres.read(
             lambda c: memories.get_many(c, chosen.tenant, [r.candidate.id for r in ranked], sql)
         )
-        by_id = {row.id: row for row in rows}
+        by_id = {row.id: row for row in await as_believed(self._postgres, chosen, rows)}
         return [Found(by_id[r.candidate.id], r) for r in ranked if r.candidate.id in by_id]
+
+
+def _both(reminders: LaneResult[tuple[Scores, Scores]]) -> dict[Lane, LaneResult[Scores]]:
+    """The two lanes that one statement brought."""
+    structured, recent = reminders.value or (None, None)
+    return {
+        "structured": LaneResult(structured, reminders.took_ms),
+        "recent": LaneResult(recent, reminders.took_ms),
+    }
 
 
 def _live_cosines(hits: VectorHits | None, facts: Mapping[UUID, RankFacts]) -> dict[UUID, float]:
@@ -245,7 +262,9 @@ def _live_cosines(hits: VectorHits | None, facts: Mapping[UUID, RankFacts]) -> d
     if hits is None:
         return {}
     return {
-        h.memory_id: h.cosine for h in hits.hits if h.memory_id in facts and facts[h.memory_id].version == h.version
+        h.memory_id: h.cosine
+        for h in hits.hits
+        if (known := facts.get(h.memory_id)) is not None and known.version == h.version
     }
 
 

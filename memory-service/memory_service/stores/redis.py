@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -87,6 +88,7 @@ async def reached() -> AsyncIterator[None]:
         raise StoreUnavailable("redis") from None
 
 
+@lru_cache(maxsize=4096)
 def encode_part(text: str) -> str:
     """One part of a key: nothing in it can end the part or open a hash tag."""
     return quote(text, safe="")

@@ -24,7 +24,7 @@ def checked_id(field: str, text: str) -> str:
     """An id: 1 to 128 printable characters of any script, not blank.  Raises InvalidFields."""
     if not 1 <= len(text) <= ID_CHARS_MAX:
         raise InvalidFields.of(field, f"must have 1 to {ID_CHARS_MAX} characters")
-    if any(unicodedata.category(char) in UNPRINTABLE for char in text):
+    if not _plain(text) and any(unicodedata.category(char) in UNPRINTABLE for char in text):
         raise InvalidFields.of(field, "must consist of printable characters")
     if _blank(text):
         raise InvalidFields.of(field, "must not be blank")
@@ -44,14 +44,15 @@ def refuse_unstorable(change: Any) -> None:
                 raise InvalidFields.of(top.name, f"is nested deeper than {JSON_DEPTH_MAX}")
             if (problem := _problem(part)) is not None:
                 raise InvalidFields.of(top.name, problem)
-            pending.extend((child, depth + 1) for child in _children(part))
+            if not isinstance(part, str) and (children := _children(part)):
+                pending.extend([(child, depth + 1) for child in children])
 
 
 def _children(part: Any) -> list[Any]:
-    if isinstance(part, Mapping):
-        return [*part.keys(), *part.values()]
     if isinstance(part, list | tuple):
         return list(part)
+    if isinstance(part, Mapping):
+        return [*part.keys(), *part.values()]
     if is_dataclass(part):
         return [getattr(part, item.name) for item in fields(part)]
     return []
@@ -61,7 +62,7 @@ def _problem(part: Any) -> str | None:
     """What keeps one part, without its children, from being stored."""
     if isinstance(part, str):
         return _text_problem(part)
-    if part is None or isinstance(part, bool | datetime | Mapping | list | tuple) or is_dataclass(part):
+    if part is None or isinstance(part, bool | datetime | list | tuple | dict | Mapping) or is_dataclass(part):
         return None
     if isinstance(part, int):
         return None if INTEGER_MIN <= part <= INTEGER_MAX else "must fit 64 bits"
@@ -73,6 +74,8 @@ def _problem(part: Any) -> str | None:
 def _text_problem(text: str) -> str | None:
     if "\0" in text:
         return "contains a NUL character"
+    if text.isascii():
+        return None
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -80,5 +83,10 @@ def _text_problem(text: str) -> str | None:
     return None
 
 
+def _plain(text: str) -> bool:
+    """Nothing in it needs a look at each character."""
+    return text.isascii() and text.isprintable()
+
+
 def _blank(text: str) -> bool:
-    return all(char.isspace() or unicodedata.category(char) == "Cf" for char in text)
+    return not text[:1].isalnum() and all(char.isspace() or unicodedata.category(char) == "Cf" for char in text)

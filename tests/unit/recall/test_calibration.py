@@ -19,6 +19,7 @@ from memory_service.recall.calibration import (
     Relevance,
     ScriptCurves,
     fit_curve,
+    logistics,
     pair_script_of,
     relevance,
     reliability,
@@ -235,3 +236,26 @@ def test_reliability_weighs_both_sides_alike() -> None:
     assert high.count == 4
     assert high.related == pytest.approx(1 / (1 + 0.1))
     assert high.promised == pytest.approx(0.9)
+
+
+COSINES = st.none() | st.floats(-1, 1) | st.just(math.nan)
+PASSAGES = st.none() | st.sampled_from(["latin", "cjk"])
+
+
+@given(
+    st.sampled_from(["how do I roll back", "怎么回滚"]),
+    st.lists(st.tuples(PASSAGES, COSINES, st.floats(0, 1)), max_size=8),
+    st.booleans(),
+)
+def test_many_memories_are_read_as_each_alone(
+    query: str, rows: list[tuple[Any, float | None, float]], with_words: bool
+) -> None:
+    reading = Readings.of(SHIPPED, E5).of_query(query)
+    words = [word for _, _, word in rows]
+    ranking, plain = reading.all_log_odds(
+        [p for p, _, _ in rows], [c for _, c, _ in rows], words if with_words else None
+    )
+    for n, (passage, cosine, word) in enumerate(rows):
+        keyword = word if with_words else None
+        assert ranking[n] == pytest.approx(reading.rank_log_odds(passage, cosine, keyword), abs=1e-9)
+        assert logistics(plain)[n] == pytest.approx(reading.relevance(passage, cosine, keyword), abs=1e-9)

@@ -1,7 +1,6 @@
 """What the turns around a memory, its speaker and its time add to its rank."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from memory_service.domain import Lane
 from memory_service.recall.calibration import Readings, Relevance
-from memory_service.recall.conversation import Asked, links_of, with_signals
+from memory_service.recall.conversation import Asked, asking_share, links_of, with_signals
 from memory_service.recall.fusion import Candidate, LaneScore, fuse
 from memory_service.recall.time_expressions import load_time_rules, time_hints
 from memory_service.recall.time_rules import TimeNumbers
@@ -36,7 +35,7 @@ def turn(number: int, **fields: object) -> RankFacts:
     facts = RankFacts(
         UUID(int=number), 1, "episodic", NOW - timedelta(days=30), 0.5, 0.5, 1.0, None, False, None, "some words"
     )
-    return replace(facts, **fields)  # type: ignore[arg-type]
+    return facts._replace(**fields)  # type: ignore[arg-type]
 
 
 def talk(*turns: RankFacts) -> dict[UUID, RankFacts]:
@@ -69,6 +68,7 @@ def ranked(
 
 QUESTION = turn(1, speaker="Ann", role="user", asks=True)
 ANSWER = turn(2, speaker="Bo", role="user")
+ASKS = pytest.approx(SIGNALS.asks * asking_share(QUESTION.head, SIGNALS.asks_bytes_max))
 
 
 def test_the_answer_to_a_matching_question_is_found_although_no_lane_found_it_and_leads() -> None:
@@ -77,11 +77,11 @@ def test_the_answer_to_a_matching_question_is_found_although_no_lane_found_it_an
     assert told[ANSWER.id].relevance > told[QUESTION.id].relevance
     assert told[ANSWER.id].lanes == {}
     assert told[ANSWER.id].signals == {"before": pytest.approx(told[ANSWER.id].signals["before"])}
-    assert told[QUESTION.id].signals == {"asks": SIGNALS.asks}
+    assert told[QUESTION.id].signals == {"asks": ASKS}
 
 
 def test_what_a_turn_gains_is_its_share_of_what_the_turn_beside_it_is_worth_above_one_that_was_not_found() -> None:
-    facts = talk(replace(QUESTION, asks=False), ANSWER)
+    facts = talk(QUESTION._replace(asks=False), ANSWER)
     cosines = {QUESTION.id: 0.86, ANSWER.id: 0.82}
     own = {one.id: one.log_odds for one in found(cosines, facts)}
     floor = READING.rank_log_odds("latin", LOWEST, 0.0)
@@ -92,16 +92,51 @@ def test_what_a_turn_gains_is_its_share_of_what_the_turn_beside_it_is_worth_abov
 
 def test_a_question_gives_its_answer_more_than_a_statement_gives_the_next_turn() -> None:
     asked = ranked({QUESTION.id: 0.86}, talk(QUESTION, ANSWER))[ANSWER.id]
-    stated = ranked({QUESTION.id: 0.86}, talk(replace(QUESTION, asks=False), ANSWER))[ANSWER.id]
+    stated = ranked({QUESTION.id: 0.86}, talk(QUESTION._replace(asks=False), ANSWER))[ANSWER.id]
     assert asked.signals["before"] == pytest.approx(stated.signals["before"] * SIGNALS.answered / SIGNALS.before)
 
 
 @pytest.mark.parametrize("unknown", [{"speaker": None, "role": None}, {"speaker": "Ann"}, {"speaker": "ANN"}])
 def test_notes_of_one_speaker_or_of_nobody_known_gain_nothing_from_each_other(unknown: dict[str, str | None]) -> None:
-    facts = talk(replace(QUESTION, asks=False), replace(ANSWER, **unknown))  # type: ignore[arg-type]
+    facts = talk(QUESTION._replace(asks=False), ANSWER._replace(**unknown))  # type: ignore[arg-type]
     told = ranked({QUESTION.id: 0.9}, facts)
     assert list(told) == [QUESTION.id]
     assert told[QUESTION.id].signals == {}
+
+
+@pytest.mark.parametrize(
+    ("head", "share"),
+    [
+        ("How long have you been surfing?", 1),
+        ("你冲浪多久了？", 1),
+        ("What? Really?!", 1),
+        ("How are you? :)", 1),
+        ("I moved to Oslo. And you?", 1 / 2),
+        ("I moved to Oslo and you?", 1),
+        ("我搬到杭州了。你呢？", 1 / 2),
+        ("What about 3.5? It is out. We use it", 1 / 3),
+        ("I moved. I found a job. Then it rained", 1 / 3),  # the question mark is behind what is read
+        ("no mark at all", 1),
+        ("", 1),
+    ],
+)
+def test_a_memory_tells_the_less_the_more_of_its_sentences_ask(head: str, share: float) -> None:
+    assert asking_share(head, 10**9) == pytest.approx(share)
+
+
+def test_a_long_question_tells_of_who_asks_it_and_loses_nothing() -> None:
+    shares = [asking_share("how " * words + "?", 400) for words in (1, 25, 50, 99, 100, 1000)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.9
+    assert shares[-2:] == [0, 0]
+    assert asking_share("\ud800?", 400) > 0
+
+
+def test_who_states_something_and_then_asks_leads_who_only_asks() -> None:
+    only = turn(1, asks=True, head="Do you surf?")
+    also = turn(2, asks=True, head="I surf since May. Do you?")
+    told = ranked({only.id: 0.86, also.id: 0.86}, {only.id: only, also.id: also})
+    assert told[also.id].relevance > told[only.id].relevance
 
 
 def test_roles_tell_turns_apart_where_no_speaker_is_known() -> None:
@@ -124,7 +159,7 @@ def test_what_a_user_asks_of_an_assistant_keeps_its_rank_and_the_reply_is_no_ans
 def test_an_answer_to_an_assistants_question_counts_as_one() -> None:
     assistant, user = turn(1, role="assistant", asks=True), turn(2, role="user")
     told = ranked({assistant.id: 0.88}, talk(assistant, user))
-    stated = ranked({assistant.id: 0.88}, talk(replace(assistant, asks=False), user))
+    stated = ranked({assistant.id: 0.88}, talk(assistant._replace(asks=False), user))
     assert told[user.id].signals["before"] > stated[user.id].signals["before"]
 
 
@@ -141,7 +176,7 @@ def test_turns_beside_of_which_nothing_is_known_count_for_nothing() -> None:
     told = with_signals(
         found({QUESTION.id: 0.86}, facts), facts, scripts(facts), links, ASKED_NOTHING, READING, LOWEST, SIGNALS
     )
-    assert [one.signals for one in told] == [{"asks": SIGNALS.asks}]
+    assert [one.signals for one in told] == [{"asks": ASKS}]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 
 from memory_service.domain import SHARED_USER, Caller, Experience, ExperienceStatus, Json
 from memory_service.stores.postgres import retrievals
-from memory_service.stores.postgres.memories import KeywordHits
+from memory_service.stores.postgres.keyword_hits import KeywordHits, packed
 from memory_service.stores.postgres.pool import Connection, execute, fetch_all, fetch_one
 
 COLUMNS = (
@@ -281,10 +281,9 @@ async def keyword_candidates(
               AND e.tenant = %(t)s AND e.user_id = ANY(%(users)s) AND e.status = 'active' LIMIT %(per_term)s)"""
     asked = [*names, "q_all"] if len(names) > 1 else list(names)
     union = " UNION ALL ".join(one.format(q=name) for name in asked)
-    weights = ", ".join(f"ts_rank(c.search_terms, %({name})s::tsquery)" for name in names)
-    sql = f"SELECT c.id, c.term_count, {weights} FROM (SELECT DISTINCT ON (id) * FROM ({union}) AS u) AS c"
-    rows = await (await connection.execute(sql, parameters, prepare=False)).fetchall()
-    return KeywordHits([row[0] for row in rows], [row[1] for row in rows], [row[2:] for row in rows])
+    candidates = f"SELECT DISTINCT ON (id) * FROM ({union}) AS u ORDER BY id"
+    cursor = await connection.execute(packed(candidates, list(names)), parameters, prepare=False, binary=True)
+    return KeywordHits.unpacked(await cursor.fetchone(), len(names))
 
 
 async def corpus_size(connection: Connection, tenant: str, user_ids: Sequence[str], bound: int) -> tuple[int, float]:

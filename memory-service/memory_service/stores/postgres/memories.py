@@ -7,7 +7,7 @@ connection, so that the caller decides what is one transaction.  Every statement
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg.rows import TupleRow
@@ -15,7 +15,8 @@ from psycopg.types.json import Jsonb
 
 from memory_service.domain import SHARED_USER, Caller, Entity, Memory
 from memory_service.stores.postgres.filters import INDEX_STATE, SqlFilter
-from memory_service.stores.postgres.pool import Connection, execute, fetch_all, fetch_one
+from memory_service.stores.postgres.keyword_hits import KeywordHits, packed
+from memory_service.stores.postgres.pool import Connection, execute, fetch_all, fetch_one, uuid_array
 
 COLUMNS = (
     "id", "tenant", "kind", "user_id", "content", "summary", "created_at", "updated_at", "occurred_at", "agent_id",
@@ -63,8 +64,7 @@ class IndexedText:
     term_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class RankFacts:
+class RankFacts(NamedTuple):
     """What ranking needs to know of a live memory; of its text only the beginning, which tells the script.
 
     `asks`: a question mark near its end.  `speaker` and `role` are those of its metadata, None unless they are texts.
@@ -94,21 +94,29 @@ class RankFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Important:
+    """Memories of at least this importance that happened since then."""
+
+    since: datetime
+    least: float
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What happened since then."""
+
+    since: datetime
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """`facts` are of the memory before `turn`, or after it when `follows`."""
 
     turn: UUID
     follows: bool
     facts: RankFacts
-
-
-@dataclass(frozen=True, slots=True)
-class KeywordHits:
-    """Column-wise: `weights[n][t]` is ts_rank of query term t alone in memory n, 0 when absent; `lengths` are in terms."""
-
-    ids: list[UUID]
-    lengths: list[int]
-    weights: list[tuple[float, ...]]
 
 
 def memory_from_row(row: TupleRow) -> Memory:
@@ -217,10 +225,10 @@ async def rank_facts(
     """
     rows = await fetch_all(
         connection,
-        f"SELECT {RANK_FACTS} FROM memory m WHERE m.id = ANY(%(ids)s) AND {chosen.sql}",
-        {**chosen.parameters, "ids": list(ids), "head_chars": head_chars, "tail_chars": tail_chars},
+        f"SELECT {RANK_FACTS} FROM memory m WHERE m.id = ANY(%(ids)s::uuid[]) AND {chosen.sql}",
+        {**chosen.parameters, "ids": uuid_array(ids), "head_chars": head_chars, "tail_chars": tail_chars},
     )
-    return [RankFacts(*row) for row in rows]
+    return [RankFacts._make(row) for row in rows]
 
 
 async def turns_beside(
@@ -244,7 +252,7 @@ async def turns_beside(
             "tail_chars": tail_chars,
         },
     )
-    return [Beside(row[0], row[1], RankFacts(*row[2:])) for row in rows]
+    return [Beside(row[0], row[1], RankFacts._make(row[2:])) for row in rows]
 
 
 async def matching_ids(connection: Connection, chosen: SqlFilter, limit: int) -> list[UUID]:
@@ -270,16 +278,10 @@ async def keyword_candidates(
     parameters = {**chosen.parameters, "q_all": everything, "per_term": per_term}
     parameters |= dict(zip(names, terms, strict=True))
     asked = ", ".join(f"%({name})s::tsquery" for name in ([*names, "q_all"] if len(names) > 1 else names))
-    weights = ", ".join(f"ts_rank(c.search_terms, %({name})s::tsquery)" for name in names)
-    rows = await fetch_all(
-        connection,
-        f"""SELECT c.id, c.term_count, {weights} FROM (
-                SELECT DISTINCT ON (k.id) k.* FROM unnest(ARRAY[{asked}]) AS t(query) CROSS JOIN LATERAL (
-                    SELECT m.id, m.term_count, m.search_terms FROM memory m
-                    WHERE m.search_terms @@ t.query AND {chosen.sql_checked} LIMIT %(per_term)s) AS k) AS c""",
-        parameters,
-    )
-    return KeywordHits([row[0] for row in rows], [row[1] for row in rows], [row[2:] for row in rows])
+    candidates = f"""SELECT DISTINCT ON (k.id) k.* FROM unnest(ARRAY[{asked}]) AS t(query) CROSS JOIN LATERAL (
+        SELECT m.id, m.term_count, m.search_terms FROM memory m
+        WHERE m.search_terms @@ t.query AND {chosen.sql_checked} LIMIT %(per_term)s) AS k ORDER BY k.id"""
+    return KeywordHits.unpacked(await fetch_one(connection, packed(candidates, names), parameters), len(names))
 
 
 async def corpus_size(connection: Connection, tenant: str, user_ids: Sequence[str], bound: int) -> tuple[int, float]:
@@ -293,28 +295,31 @@ async def corpus_size(connection: Connection, tenant: str, user_ids: Sequence[st
     return (row[0], max(1.0, row[1])) if row else (0, 1.0)
 
 
-async def important_since(
-    connection: Connection, chosen: SqlFilter, since: datetime, importance: float, limit: int
-) -> list[UUID]:
-    """Ids of important memories from `since` on, the most important first."""
-    rows = await fetch_all(
-        connection,
-        f"""SELECT m.id FROM memory m WHERE {chosen.sql} AND m.importance >= %(importance)s AND m.occurred_at >= %(lane_since)s
-            AND m.occurred_at <= %(now)s ORDER BY m.importance DESC, m.occurred_at DESC LIMIT %(limit)s""",
-        {**chosen.parameters, "importance": importance, "lane_since": since, "limit": limit},
-    )
-    return [row[0] for row in rows]
+async def reminders_since(
+    connection: Connection, chosen: SqlFilter, important: Important, recent: Recent
+) -> tuple[list[UUID], list[UUID]]:
+    """Ids of important memories, the most important first, and of recent ones, newest first; by one statement.
 
-
-async def recent_since(connection: Connection, chosen: SqlFilter, since: datetime, limit: int) -> list[UUID]:
-    """Ids of memories from `since` on, newest first."""
-    rows = await fetch_all(
+    The importance is a constant of it, so that a plan knows that the index of important memories will do.
+    """
+    row = await fetch_one(
         connection,
-        f"""SELECT m.id FROM memory m WHERE {chosen.sql} AND m.occurred_at >= %(lane_since)s AND m.occurred_at <= %(now)s
-            ORDER BY m.occurred_at DESC LIMIT %(limit)s""",
-        {**chosen.parameters, "lane_since": since, "limit": limit},
+        f"""SELECT
+            ARRAY(SELECT m.id FROM memory m WHERE {chosen.sql} AND m.importance >= {float(important.least)!r}
+                  AND m.occurred_at >= %(important_since)s AND m.occurred_at <= %(now)s
+                  ORDER BY m.importance DESC, m.occurred_at DESC LIMIT %(important_limit)s),
+            ARRAY(SELECT m.id FROM memory m WHERE {chosen.sql}
+                  AND m.occurred_at >= %(recent_since)s AND m.occurred_at <= %(now)s
+                  ORDER BY m.occurred_at DESC LIMIT %(recent_limit)s)""",
+        {
+            **chosen.parameters,
+            "important_since": important.since,
+            "important_limit": important.limit,
+            "recent_since": recent.since,
+            "recent_limit": recent.limit,
+        },
     )
-    return [row[0] for row in rows]
+    return (row[0], row[1]) if row else ([], [])
 
 
 async def list_page(

@@ -4,12 +4,13 @@ One row of memory_version per replaced version: its snapshot, and when, by whom,
 them is changes.keep_version's work.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from memory_service.domain import Caller, Json
-from memory_service.stores.postgres.pool import Connection, fetch_all, fetch_one
+from memory_service.stores.postgres.pool import Connection, fetch_all, fetch_one, uuid_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,19 @@ async def snapshot(connection: Connection, tenant: str, memory_id: UUID, version
         {"t": tenant, "id": memory_id, "version": version},
     )
     return row[0] if row else None
+
+
+async def standing_at(
+    connection: Connection, tenant: str, memory_ids: Sequence[UUID], moment: datetime
+) -> dict[UUID, Json]:
+    """What these memories were at `moment`, of those that changed since: the first version that was replaced after it."""
+    rows = await fetch_all(
+        connection,
+        """SELECT DISTINCT ON (memory_id) memory_id, snapshot FROM memory_version
+           WHERE tenant = %(t)s AND memory_id = ANY(%(ids)s::uuid[]) AND at > %(moment)s ORDER BY memory_id, version""",
+        {"t": tenant, "ids": uuid_array(memory_ids), "moment": moment},
+    )
+    return dict(rows)
 
 
 async def erased_for(connection: Connection, caller: Caller, memory_id: UUID) -> bool:
