@@ -6,7 +6,7 @@ curves of calibration.py.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
@@ -35,8 +35,10 @@ class LaneScore(NamedTuple):
     raw: float
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+NO_SIGNALS: Mapping[str, float] = MappingProxyType({})
+
+
+class Candidate(NamedTuple):
     """A memory that at least one lane found.
 
     `calibrated` 0..1 is how likely it answers, for thresholds.  `relevance` is what it is ranked by: the same evidence spread
@@ -49,7 +51,7 @@ class Candidate:
     relevance: float
     calibrated: float
     log_odds: float | None = None
-    signals: Mapping[str, float] = field(default_factory=dict)
+    signals: Mapping[str, float] = NO_SIGNALS
 
     @property
     def listed(self) -> float:

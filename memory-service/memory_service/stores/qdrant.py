@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -49,8 +50,7 @@ MISMATCH_ADVICE = (
 HIT_PAYLOAD = {"include": ["memory_id", VERSION_FIELD]}
 
 
-@dataclass(frozen=True, slots=True)
-class VectorHit:
+class VectorHit(NamedTuple):
     """The best chunk of one memory; `version` is the memory's version that the vector was made from."""
 
     memory_id: UUID
