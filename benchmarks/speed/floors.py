@@ -47,10 +47,9 @@ def _over(name: str, limit: float, over: str, under: str) -> Floor:
     return Floor(name, limit, lambda s: s.undisturbed(over) / s.undisturbed(under))
 
 
-# Two are not at "half the bar", because the bar itself is missed so far (working memory: 9 of 5, MCP: 5 to 15 of 3, beside other
-# work): there the limit is what only a regression passes, to be lowered with the next measurement on a quiet machine.
+# Two are wider than twice their bar, because they miss it so far (setting working memory: 8 to 9 of 5, MCP: 3 to 4 of 3).
 FLOORS = (
-    _over("working memory get over raw redis-py", 12, "working_get.ours_ms", "working_get.redis_ms"),
+    _over("working memory get over raw redis-py", 10, "working_get.ours_ms", "working_get.redis_ms"),
     _over("working memory set over raw redis-py", 12, "working_set.ours_ms", "working_set.redis_ms"),
     _over("cold search over embedding alone", 5, f"search_{MEMORIES}.ours_ms", f"embed_{MEMORIES}.alone_ms"),
     _over(
@@ -58,7 +57,7 @@ FLOORS = (
     ),
     Floor(
         "MCP call minus the REST call, over a no-op GET",
-        20,
+        8,
         lambda s: (s.undisturbed("mcp.tool_ms") - s.undisturbed("mcp.rest_ms")) / s.undisturbed("mcp.noop_ms"),
     ),
     Floor("ack → visible in vector search, ms", 500, lambda s: s.undisturbed("visible_ms")),

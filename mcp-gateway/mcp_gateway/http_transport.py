@@ -25,6 +25,7 @@ from mcp_gateway.access import Verdict
 from mcp_gateway.client import Caller, Json
 from mcp_gateway.direct import Direct, read_plain
 from mcp_gateway.logs import log_request
+from mcp_gateway.protocol import JoiningProtocol
 from mcp_gateway.server import REQUEST_ID_HEADER, SESSION_HEADER, Gateway, Handlers, create_server, open_gateway
 from mcp_gateway.settings import GatewaySettings
 from mcp_gateway.surrogates import neutralise
@@ -196,6 +197,7 @@ async def open_http_server(
             create_app(gateway),
             host=settings.gateway_host,
             port=settings.gateway_port,
+            http=JoiningProtocol,
             log_config=None,
             access_log=False,
             server_header=False,

@@ -41,6 +41,9 @@ def configure_logging() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    # What our lines don't tell need not be looked up for each of them ("Optimization" in logging's documentation).
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None
     logging.getLogger("mcp_gateway").setLevel(logging.INFO)
 
 
