@@ -80,7 +80,6 @@ class ServiceClient:
             # Proxy variables of the environment must not see memories; the service is always addressed directly.
             trust_env=False,
             trace_configs=[_connections_watched()],
-            middlewares=(_unrepeated,),
         )
 
     async def aclose(self) -> None:
@@ -165,7 +164,13 @@ class ServiceClient:
         data = None if content is None else BytesIO(content)
         received = bytearray()
         async with self._http.request(
-            method, address, headers=headers, data=data, allow_redirects=False, trace_request_ctx=sending
+            method,
+            address,
+            headers=headers,
+            data=data,
+            allow_redirects=False,
+            trace_request_ctx=sending,
+            middlewares=() if method == "POST" else (_unrepeated,),  # POST is not repeated anyway
         ) as response:
             async for part in response.content.iter_any():
                 received += part

@@ -97,7 +97,9 @@ class QdrantHttp:
         # A file, since aiohttp warns of more than 1 MiB of bytes: it sends a file in parts.
         data = None if content is None else BytesIO(content)
         room, parts = self._answer_bytes_max, list[bytes]()
-        async with self._opened().request(method, address, data=data, allow_redirects=False) as answer:
+        guards = () if method == "POST" else (_unrepeated,)
+        opened = self._opened().request(method, address, data=data, allow_redirects=False, middlewares=guards)
+        async with opened as answer:
             async for part in answer.content.iter_any():
                 room -= len(part)
                 if room < 0:
@@ -118,7 +120,6 @@ class QdrantHttp:
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
-                middlewares=(_unrepeated,),
             )
         return self._session
 
