@@ -29,14 +29,12 @@ class ContractRoute(APIRoute):
     """Checks the address before anything else."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        handler = self.get_route_handler()
+        super().__init__(*args, **kwargs)  # asks for the handler
+        self.app = self._answer
 
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            response = await handler(Request(scope, receive, send))
-            await response(scope, receive, send)
-
-        self.app = app
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._handler(Request(scope, receive, send))
+        await response(scope, receive, send)
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         inner = handler_of(self.dependant)
@@ -52,6 +50,7 @@ class ContractRoute(APIRoute):
                 await _fill_user(request)
             return await inner(request)
 
+        self._handler = handler
         return handler
 
 

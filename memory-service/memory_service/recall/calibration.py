@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ PAIR_SCRIPTS: tuple[PairScript, ...] = ("latin", "cjk", "latin_cjk", "cjk_latin"
 OTHER_MODELS = "default"
 Matrix = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float64]
+Number = TypeVar("Number", float, Vector)
 RIDGE = 1.0  # in pairs: as much as one pair that says nothing
 NEWTON_ROUNDS_MAX = 100
 _EXPONENT_MAX = 500.0  # math.exp overflows at 709; the result is 0 or 1 long before
@@ -44,6 +45,12 @@ class Curve(Section):
     hybrid_slope: float
     keyword_gain: float
 
+    def log_odds(self, cosine: Number, keyword: Number | None, cosine_weight: float) -> Number:
+        """Of one memory, or of many at once; `keyword` None: the keyword lane did not answer."""
+        if keyword is None:
+            return cosine_weight * self.slope * (cosine - self.midpoint)
+        return cosine_weight * self.hybrid_slope * (cosine - self.hybrid_midpoint) + self.keyword_gain * keyword
+
     def cautious(self, gain_max: float, log_odds: float) -> "Curve":
         """The same with every log-odds moved by `log_odds`, and keywords that add no more than `gain_max`."""
         return Curve(
@@ -60,6 +67,10 @@ class KeywordCurve(Section):
 
     midpoint: float
     slope: float
+
+    def log_odds(self, score: Number) -> Number:
+        """Of one memory, or of many at once."""
+        return self.slope * (score - self.midpoint)
 
 
 class ScriptCurves(Section):
@@ -125,27 +136,19 @@ class Reading:
         """
         same = np.array([one is None or one == self.query for one in passages], dtype=bool)
         own = self.curves.of(self.query)
-        other = self.curves.of("latin_cjk" if self.query == "latin" else "cjk_latin")
+        other = self.curves.of(pair_script(self.query, "cjk" if self.query == "latin" else "latin"))
         known = np.array([one is not None for one in cosines], dtype=bool)
         cosine = np.array([math.nan if one is None else one for one in cosines], dtype=np.float64)
-        if keywords is None:
-            odds = np.where(same, own.slope * (cosine - own.midpoint), other.slope * (cosine - other.midpoint))
-            ranking, without = self.cosine_weight * odds, np.full(len(cosine), -math.inf)
-        else:
-            words = np.asarray(keywords, dtype=np.float64)
+        words = None if keywords is None else np.asarray(keywords, dtype=np.float64)
+        without = np.full(len(cosine), -math.inf) if words is None else self.keyword.log_odds(words)
+
+        def weighing(cosine_weight: float) -> Vector:
             odds = np.where(
-                same,
-                own.hybrid_slope * (cosine - own.hybrid_midpoint),
-                other.hybrid_slope * (cosine - other.hybrid_midpoint),
+                same, own.log_odds(cosine, words, cosine_weight), other.log_odds(cosine, words, cosine_weight)
             )
-            gained = np.where(same, own.keyword_gain, other.keyword_gain) * words
-            ranking, odds = self.cosine_weight * odds + gained, odds + gained
-            without = self.keyword.slope * (words - self.keyword.midpoint)
-        absurd = np.isnan(cosine)
-        return (
-            np.where(known, np.where(absurd, -math.inf, ranking), without),
-            np.where(known, np.where(absurd, -math.inf, odds), without),
-        )
+            return np.where(known, np.where(np.isnan(cosine), -math.inf, odds), without)
+
+        return weighing(self.cosine_weight), weighing(1.0)
 
     def spread(self, log_odds: float) -> float:
         """Log-odds over `temperature`, so that good and excellent hits stay apart, whose relevances are all near 1, and
@@ -157,7 +160,7 @@ class Reading:
     ) -> float:
         if cosine is not None:
             return log_odds(cosine, pair_script(self.query, passage), self.curves, keyword, cosine_weight)
-        return -math.inf if keyword is None else self.keyword.slope * (keyword - self.keyword.midpoint)
+        return -math.inf if keyword is None else self.keyword.log_odds(keyword)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +229,7 @@ def log_odds(
     """The same before the logistic function, with the share of the cosine times `cosine_weight`."""
     if math.isnan(cosine):
         return -math.inf
-    curve = curves.of(script)
-    if keyword is None:
-        return cosine_weight * curve.slope * (cosine - curve.midpoint)
-    return cosine_weight * curve.hybrid_slope * (cosine - curve.hybrid_midpoint) + curve.keyword_gain * keyword
+    return curves.of(script).log_odds(cosine, keyword, cosine_weight)
 
 
 def logistic(x: float) -> float:

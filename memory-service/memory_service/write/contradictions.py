@@ -152,14 +152,13 @@ class Contradictions:
         def between(memory: Memory, other: Memory) -> Found | None:
             verdict = relation_between(told(memory), told(other), self._rules)
             if verdict is not None:
-                return Found(verdict.relation, verdict.reason, "rules")
+                return _dated(Found(verdict.relation, verdict.reason, "rules"), memory, other)
             opinion = suspected[memory.id].opinions.get(other.id) if memory.id in suspected else None
             if opinion is None or opinion.text != other.content:  # edited since the model read it
                 return None
-            return Found(opinion.relation, opinion.reason, "model")
+            return _dated(Found(opinion.relation, opinion.reason, "model"), memory, other)
 
         found: dict[UUID, list[tuple[UUID, Found]]] = {}
-        of = {**older, **{memory.id: memory for memory in new}}
         ordered = sorted(older.values(), key=lambda m: (m.created_at, m.id), reverse=True)
         for at, memory in enumerate(new):
             against = [*reversed(new[max(0, at - self.numbers.batch_back) : at]), *ordered]
@@ -170,7 +169,7 @@ class Contradictions:
                 and memory.may_be_of(other)
                 and (one := between(memory, other)) is not None
             ]
-        return {i: [(other, _dated(one, of[i], of[other])) for other, one in each] for i, each in found.items()}
+        return found
 
     def _against(self, new: Memory, older: Sequence[Neighbour]) -> list[UUID]:
         """Ids of those active statements of the same user that stand against this one."""
