@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from local_stack.console import Follower, Screen
 from local_stack.errors import StackError
 from local_stack.home import Home, default_root, is_locked, open_home
 from local_stack.limits import limit
-from local_stack.processes import is_alive, rotate, tail
+from local_stack.processes import PYTHON, is_alive, rotate, tail
 from local_stack.state import READY, load, stop_supervisor
 from local_stack.supervisor import Commands, Options, Supervisor
 
@@ -133,7 +132,7 @@ def _detached(home: Home, screen: Screen, options: Options, commands: Mapping[st
     """Starts the supervisor as a background session, shows what it says; returns when ready (0) or gone (1)."""
     log = home.log("supervisor")
     rotate(log)
-    argv = [sys.executable, "-m", "local_stack.background", *background.arguments(home, options, commands)]
+    argv = [*PYTHON, "local_stack.background", *background.arguments(home, options, commands)]
     follower = _follower(log)
     with log.open("ab") as file:
         process = subprocess.Popen(

@@ -19,6 +19,8 @@ from pathlib import Path
 from local_stack.errors import ChildDied, NotReady
 from local_stack.limits import limit
 
+# A module of ours, followed by its name. -P: a file called redis.py or mcp.py where somebody stands would be taken for the library.
+PYTHON = (sys.executable, "-P", "-m")
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from local_stack import ports, postgres, redis
 from local_stack.errors import ChildDied
 from local_stack.home import Home, open_home
 from local_stack.limits import limit
-from local_stack.processes import Child, ChildSpec, spawn, wait_ready
+from local_stack.processes import PYTHON, Child, ChildSpec, spawn, wait_ready
 
 NAMES = ("postgres", "redis", "qdrant")
 _STATUS_LINE_MAX = 256  # bytes
@@ -98,15 +97,16 @@ class Stores:
                 wait_ready(waiting, limit("wait", "stores_ready_s"), on_ready, on_wait)
                 return
             except ChildDied:
-                if not self._postgres_may_retry() or time.monotonic() > deadline:
+                postgres_child = self.children.get("postgres")
+                if postgres_child is None or not self.has_old_backends(postgres_child) or time.monotonic() > deadline:
                     raise
                 time.sleep(limit("wait", "watch_ms") / 1000)
                 self.start("postgres")
 
-    def _postgres_may_retry(self) -> bool:
-        """After kill -9 of the postmaster its backends hold the shared memory for a moment longer."""
-        child = self.children.get("postgres")
-        return child is not None and child.exit_code() is not None and "shared memory block" in child.own_log()
+    def has_old_backends(self, child: Child) -> bool:
+        """Did it end because, after kill -9 of the postmaster before, backends still hold the shared memory?  They end in a moment."""
+        dead = child is self.children.get("postgres") and child.exit_code() is not None
+        return dead and "shared memory block" in child.own_log()
 
     def kill(self, name: str) -> None:
         """SIGKILL without warning: what a crash does. For fault tests."""
@@ -134,7 +134,7 @@ def qdrant_spec(home: Home, port: int) -> ChildSpec:
     options = ("--host", "127.0.0.1", "--port", str(port), "--storage", str(home.qdrant))
     return ChildSpec(
         name="qdrant",
-        argv=(sys.executable, "-m", "local_stack.qdrant", *options),
+        argv=(*PYTHON, "local_stack.qdrant", *options),
         env=dict(os.environ),
         log=home.log("qdrant"),
         stop_s=limit("stop", "qdrant_s"),

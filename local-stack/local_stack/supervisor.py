@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from local_stack.console import Follower, Screen, curl
 from local_stack.errors import ChildDied, NotReady, PortTaken, StackError
 from local_stack.home import Home, locked, write_private
 from local_stack.limits import limit
-from local_stack.processes import Child, ChildSpec, spawn, wait_ready
+from local_stack.processes import PYTHON, Child, ChildSpec, spawn, wait_ready
 from local_stack.state import READY, STOPPING, State, end_orphans, own_identity
 from local_stack.stores import StackUrls, Stores, answers_http, launch_stores
 
@@ -32,12 +31,9 @@ _HOST = "127.0.0.1"
 class Commands:
     """What runs on top of the stores. Tests put stand-ins here."""
 
-    migrate: Sequence[str] = (sys.executable, "-m", "memory_service.launched", "migrate")
-    service: Sequence[str] = (
-        *(sys.executable, "-m", "memory_service.launched", "serve"),
-        str(int(limit("wait", "stores_ready_s"))),
-    )
-    gateway: Sequence[str] = (sys.executable, "-m", "mcp_gateway", "http")
+    migrate: Sequence[str] = (*PYTHON, "memory_service.launched", "migrate")
+    service: Sequence[str] = (*PYTHON, "memory_service.launched", "serve", str(int(limit("wait", "stores_ready_s"))))
+    gateway: Sequence[str] = (*PYTHON, "mcp_gateway", "http")
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,8 @@ class Supervisor:
         self._state = State(own_identity())
         self._stores: Stores | None = None
         self._children: list[Child] = []
-        self._deaths: list[float] = []
+        self._deaths: dict[str, list[float]] = {}
+        self._due: dict[str, float] = {}  # when what died is started again
         self._signal: int | None = None
 
     def run(self) -> int:
@@ -229,15 +226,31 @@ class Supervisor:
             time.sleep(limit("wait", "watch_ms") / 1000)
 
     def _revive(self, dead: Child) -> None:
-        """Start the service or the gateway again.  A store that dies, or one of them that keeps dying, ends the run."""
-        now = time.monotonic()
-        self._deaths = [at for at in self._deaths if now - at < limit("restart", "within_s")]
-        if dead not in self._children or len(self._deaths) >= limit("restart", "times"):
+        """Start what died again, a little later each time.  One that keeps dying ends the run."""
+        now, name = time.monotonic(), dead.spec.name
+        if name not in self._due:
+            self._due[name] = now + self._rest_s(dead, now)
+        if now >= self._due[name]:
+            del self._due[name]
+            if dead in self._children:
+                self._children.remove(dead)
+                self._spawn(name, dead.spec.argv, dead.spec.env)
+            elif self._stores is not None:
+                self._screen.step(f"starting {name}")
+                self._stores.start(name)
+
+    def _rest_s(self, dead: Child, now: float) -> float:
+        """How long it rests before it is started again.  Raises ChildDied for one death too many."""
+        deaths = self._deaths[dead.spec.name] = [
+            at for at in self._deaths.get(dead.spec.name, ()) if now - at < limit("restart", "within_s")
+        ]
+        if deaths and self._stores is not None and self._stores.has_old_backends(dead):
+            return limit("wait", "watch_ms") / 1000  # of the one that died before: no death of its own
+        if len(deaths) >= limit("restart", "times"):
             raise _during_run(dead.death())
-        self._deaths.append(now)
+        deaths.append(now)
         self._screen.error(f"{dead.death()}\nStarting it again.")
-        self._children.remove(dead)
-        self._spawn(dead.spec.name, dead.spec.argv, dead.spec.env)
+        return limit("restart", "rest_s") * (len(deaths) - 1)
 
     def _all(self) -> list[Child]:
         return [*(self._stores.children.values() if self._stores else ()), *self._children]

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from redis.asyncio import Redis
-
 from memory_service.access import Access
 from memory_service.domain import Clock, Json, Memory, utc_now
 from memory_service.experience.active import ActiveLessons
@@ -65,6 +63,7 @@ from memory_service.shapes import memory_json
 from memory_service.stores.postgres.pool import Postgres
 from memory_service.stores.qdrant import VectorIndex
 from memory_service.stores.redis import WorkingStore
+from memory_service.stores.redis_client import Redis
 from memory_service.stores.redis_runs import RunStore
 from memory_service.stores.session_buffer import BufferBounds, SessionBuffer
 from memory_service.tasks.finish import Doing, Finishing

@@ -11,8 +11,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from redis.asyncio import Redis
-
 from memory_service.domain import Clock
 from memory_service.errors import StoreUnavailable
 from memory_service.experience.conditions_settings import ConditionLimits
@@ -36,7 +34,7 @@ from memory_service.stores.postgres import embedding_collections
 from memory_service.stores.postgres.pool import Postgres
 from memory_service.stores.qdrant import VectorIndex
 from memory_service.stores.qdrant_collection import QdrantNumbers
-from memory_service.stores.redis import open_redis
+from memory_service.stores.redis_client import Redis, open_redis
 from memory_service.vocabulary import Vocabulary, load_vocabulary
 from memory_service.working.settings import Working
 from memory_service.write.contrasts import Contrasts, load_contrasts

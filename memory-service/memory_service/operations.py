@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import asdict
 
-from redis.asyncio import Redis
-
 from memory_service.domain import Json
 from memory_service.errors import StoreUnavailable
 from memory_service.jobs.reembed_state import STATES, ReembedState
@@ -24,7 +22,7 @@ from memory_service.models.ports import Embedder
 from memory_service.stores.postgres import job_runs, outbox, stats
 from memory_service.stores.postgres.pool import Postgres, fetch_one
 from memory_service.stores.qdrant import PointRefused, VectorIndex
-from memory_service.stores.redis import ping
+from memory_service.stores.redis_client import Redis, ping
 from memory_service.timestamps import time_text
 
 PING_S = 2.0

@@ -28,7 +28,8 @@ from memory_service.errors import (
     TooLarge,
 )
 from memory_service.settings import load_settings, load_tunables
-from memory_service.stores.redis import TaskKey, WorkingStore, open_redis, ping
+from memory_service.stores.redis import TaskKey, WorkingStore
+from memory_service.stores.redis_client import open_redis, ping
 from memory_service.working.items import Fact, Patch, PendingItem, Step
 from memory_service.working.service import RepeatableRequest, WorkingMemory
 from memory_service.working.settings import Working

@@ -8,10 +8,8 @@ is Redis Cluster's hash tag: everything of a user is in one slot, so that script
 percent-encoded: `:`, `{`, `*` or a space in an id can't reach into another key.
 """
 
-import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -19,73 +17,11 @@ from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import quote, unquote
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.cluster import RedisCluster
-from redis.asyncio.retry import Retry
-from redis.backoff import ConstantBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, RedisClusterException, RedisError
-
-from memory_service.errors import StoreUnavailable
-
-log = logging.getLogger(__name__)
+from memory_service.stores.redis_client import Redis, reached
 
 SCRIPTS = Path(__file__).parent
 REVISION_CHARS = 16  # working_commit.lua compares this many
-RECONNECT_PAUSE_S = 0.05
-CLUSTER_MARK = "+cluster://"
-CLUSTER_ATTEMPTS = 3  # of one command, while a slot moves or another node takes over
 CommitAnswer = Literal["ok", "stale", "gone", "locked", "used", "finished"]
-
-
-def open_redis(url: str, timeout_s: float, connections_max: int) -> Redis:
-    """The client that the whole process shares; connects on first use.
-
-    A command that meets a dead connection is sent once more on a new one: all of ours may be repeated.  A time-out is not
-    retried, a store that hangs would then hang every request twice as long.
-    """
-    if CLUSTER_MARK in url:
-        return _open_cluster(url, timeout_s, connections_max)
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=connections_max,
-        timeout=timeout_s,
-        socket_timeout=timeout_s,
-        socket_connect_timeout=timeout_s,
-        retry=Retry(ConstantBackoff(RECONNECT_PAUSE_S), 1, supported_errors=(RedisConnectionError,)),
-    )
-    return Redis.from_pool(pool)
-
-
-def _open_cluster(url: str, timeout_s: float, connections_max: int) -> Redis:
-    """redis+cluster:// or rediss+cluster:// names one node of a Redis Cluster; the others are found from it."""
-    cluster = RedisCluster.from_url(
-        url.replace(CLUSTER_MARK, "://", 1),
-        max_connections=connections_max,  # to each node
-        socket_timeout=timeout_s,
-        socket_connect_timeout=timeout_s,
-        retry=Retry(ConstantBackoff(RECONNECT_PAUSE_S), CLUSTER_ATTEMPTS),
-    )
-    return cast("Redis", cluster)  # it has every command that we use; the two have no common type
-
-
-async def ping(redis: Redis) -> None:
-    """Raises StoreUnavailable when Redis does not answer."""
-    async with reached():
-        await redis.ping()
-
-
-@asynccontextmanager
-async def reached() -> AsyncIterator[None]:
-    """Turn whatever goes wrong with Redis into StoreUnavailable, without its text: that may carry an address."""
-    try:
-        yield
-    except OutOfMemoryError:
-        log.warning("redis refuses writes: its memory is full")
-        raise StoreUnavailable("redis", "redis is full") from None
-    except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
-        log.warning("redis failed: %s", type(error).__name__)
-        raise StoreUnavailable("redis") from None
 
 
 @lru_cache(maxsize=4096)
@@ -246,7 +182,7 @@ class WorkingStore:
 
     async def lock(self, key: TaskKey, holder: str, lease_ms: int) -> bool:
         """Keep other writers from committing for at most `lease_ms`; a commit by the holder ends it."""
-        async with reached():
+        async with reached(self._redis):
             return bool(await self._redis.set(key.lock, holder, px=lease_ms, nx=True))
 
     async def unlock(self, key: TaskKey, holder: str) -> None:
@@ -277,7 +213,7 @@ class WorkingStore:
         noted = sorted(memory_ids)
         if not noted:
             return
-        async with reached(), self._redis.pipeline(transaction=False) as pipeline:
+        async with reached(self._redis), self._redis.pipeline(transaction=False) as pipeline:
             for memory_id in noted:
                 name = _copies(key.tenant, memory_id)
                 pipeline.zadd(name, {member: now_ms + 2 * self._index_ms})
@@ -295,17 +231,17 @@ class WorkingStore:
         records = _once(tenant, user_id)
         for member in await self._members(records):
             record = f"{records}:{member.rpartition(':')[2]}"
-            async with reached():
+            async with reached(self._redis):
                 answer = cast("bytes | None", await self._redis.hget(record, "answer"))
             if answer and holds(answer):
                 await self._run("blank", [record], [])
 
     async def _members(self, index: str) -> list[str]:
         """What an index lists, first to end first."""
-        async with reached():
+        async with reached(self._redis):
             members = cast("list[bytes]", await self._redis.zrange(index, 0, -1))
         return [member.decode() for member in members]
 
     async def _run(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        async with reached():
+        async with reached(self._redis):
             return await self._scripts[name](keys=keys, args=args)

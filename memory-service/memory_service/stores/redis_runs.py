@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, cast
 from uuid import UUID
 
-from redis.asyncio import Redis
-
-from memory_service.stores.redis import TaskKey, reached
+from memory_service.stores.redis import TaskKey
+from memory_service.stores.redis_client import Redis, reached
 
 SCRIPTS = Path(__file__).parent
 Begun = Literal["ok", "ours", "taken"]
@@ -52,7 +51,7 @@ class RunStore:
 
     async def read(self, key: TaskKey) -> LiveRun | None:
         """The task as it is, without renewing its life."""
-        async with reached():
+        async with reached(self._redis):
             held = await self._redis.hmget(key.task, ["state", "run", "finished", "advised"])
         state, run, finished, advised = cast("list[bytes | None]", held)
         if state is None:
@@ -63,7 +62,7 @@ class RunStore:
 
     async def advised(self, key: TaskKey) -> tuple[bytes, ...]:
         """The lines of advice alone, oldest first; none when the task is gone."""
-        async with reached():
+        async with reached(self._redis):
             held = await cast("Awaitable[bytes | None]", self._redis.hget(key.task, "advised"))
         return tuple((held or b"").splitlines())
 
@@ -81,5 +80,5 @@ class RunStore:
         await self._run("close", [key.task, key.index], [str(run), left_ms, key.member])
 
     async def _run(self, name: str, keys: list[str], args: list[Any]) -> Any:
-        async with reached():
+        async with reached(self._redis):
             return await self._scripts[name](keys=keys, args=args)

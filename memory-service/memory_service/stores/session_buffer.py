@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import unquote
 
-from redis.asyncio import Redis
-
-from memory_service.stores.redis import encode_part, reached
+from memory_service.stores.redis import encode_part
+from memory_service.stores.redis_client import Redis, reached
 
 SCRIPTS = Path(__file__).parent
 # lapsed: the request that held it died before it settled.
@@ -111,7 +110,7 @@ class SessionBuffer:
 
     async def sessions_of(self, tenant: str, user_id: str) -> list[SessionKey]:
         """The user's sessions that may have a buffer, soonest to end first."""
-        async with reached():
+        async with reached(self._redis):
             members = cast("list[bytes]", await self._redis.zrange(_index(tenant, user_id), 0, -1))
         return [SessionKey(tenant, user_id, unquote(member.decode())) for member in members]
 
@@ -120,7 +119,7 @@ class SessionBuffer:
         return int(await self._run("erase_user", [_index(tenant, user_id)], [_buffers(tenant, user_id)]))
 
     async def _run(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        async with reached():
+        async with reached(self._redis):
             return await self._scripts[name](keys=keys, args=args)
 
 
