@@ -15,7 +15,7 @@ _CHUNK = 65_536
 
 
 class Failed(Exception):
-    """The service answered with something that is not 2xx."""
+    """The service answered with something that is not 2xx, or not at all."""
 
 
 class Line:
@@ -38,11 +38,16 @@ class Line:
         return json.loads(self.raw(method, path, b"" if body is None else json.dumps(body).encode(), headers))
 
     def raw(self, method: str, path: str, body: bytes = b"", headers: str = "") -> bytes:
-        """The answer's bytes."""
+        """The answer's bytes.  Raises Failed; the next request then has a new connection where this one broke."""
         kind = "content-type: application/json\r\n" if body else ""
         head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{headers}{kind}content-length: {len(body)}\r\n\r\n"
-        self._socket.sendall(head.encode() + body)
-        status, answer = self._answer()
+        try:
+            self._socket.sendall(head.encode() + body)
+            status, answer = self._answer()
+        except OSError as error:
+            self._socket.close()
+            self._socket = self._opened()
+            raise Failed(f"{method} {path}: {error!r}") from error
         if not 200 <= status < 300:
             raise Failed(f"{method} {path}: {status} {answer[:300]!r}")
         return answer
@@ -81,5 +86,5 @@ class Line:
     def _more(self) -> bytes:
         got = self._socket.recv(_CHUNK)
         if not got:
-            raise Failed("the connection was closed")
+            raise ConnectionError("the connection was closed")
         return got
