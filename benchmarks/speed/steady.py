@@ -16,9 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.machine import machine
 from benchmarks.speed import ours
 from benchmarks.speed.rest import Failed, Line
-from benchmarks.speed.run import machine
 from benchmarks.speed.stack import Stack, rss_kib
 from benchmarks.speed.texts import queries, texts
 
