@@ -22,6 +22,8 @@ FeedbackOutcome = Literal["success", "failure", "irrelevant", "outdated"]
 Role = Literal["reader", "writer", "admin"]
 Lane = Literal["vector", "keyword", "structured", "recent"]
 Json = dict[str, Any]
+Key = bytes
+"""The 16 bytes of an id, where a search looks hundreds of them up: making a UUID, and its hash, are Python code."""
 Clock = Callable[[], datetime]
 
 T = TypeVar("T")
@@ -64,6 +66,10 @@ class Caller:
     @property
     def is_admin(self) -> bool:
         return self.role == "admin"
+
+    def may_read(self, user_id: str) -> bool:
+        """The common pool is everybody's to read; only its keepers may change it."""
+        return user_id == SHARED_USER or self.may_act_for(user_id)
 
     def may_act_for(self, user_id: str) -> bool:
         return self.user_id is None or self.user_id == user_id

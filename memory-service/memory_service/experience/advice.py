@@ -152,9 +152,9 @@ class Advice:
         evaluator = Evaluator(self._rules.limits)  # of its own, since threads must not share one
 
         def judged() -> list[Advised]:
-            scripts = {row.id: script_of(text_of_lesson(row)) for row in rows}
+            scripts = {row.id.bytes: script_of(text_of_lesson(row)) for row in rows}
             relevant = {one.id: one for one in meant.candidates(scripts)} if meant else {}
-            made = (self._result(asked, row, by_id.get(row.id), relevant.get(row.id), evaluator) for row in rows)
+            made = (self._result(asked, row, by_id.get(row.id), relevant.get(row.id.bytes), evaluator) for row in rows)
             return [one for one in made if one is not None]
 
         return await asyncio.to_thread(judged)

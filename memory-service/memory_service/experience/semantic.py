@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from memory_service.domain import Experience, Lane
+from memory_service.domain import Experience, Key, Lane
 from memory_service.experience.indexing import lesson_passage
 from memory_service.experience.settings import ExperienceNumbers
 from memory_service.models.ports import Embedder
@@ -20,7 +20,7 @@ from memory_service.settings import Rank
 from memory_service.stores.postgres import experiences
 from memory_service.stores.postgres.pool import Postgres
 from memory_service.stores.qdrant import VectorIndex
-from memory_service.terms import query_terms, tsquery_literal
+from memory_service.terms import query_terms, spread_terms, tsquery_literal
 from memory_service.vocabulary import Vocabulary
 from memory_service.write.indexing import keyword_prefix
 
@@ -33,18 +33,18 @@ class Meant:
     """
 
     reading: Reading
-    cosines: Mapping[UUID, float] | None
-    keywords: Mapping[UUID, LaneScore] | None
+    cosines: Mapping[Key, float] | None
+    keywords: Mapping[Key, LaneScore] | None
     lowest: float | None
     degraded: list[str]
 
     @property
     def ids(self) -> list[UUID]:
-        return list(dict.fromkeys((*(self.cosines or ()), *(self.keywords or ()))))
+        return [UUID(bytes=key) for key in dict.fromkeys((*(self.cosines or ()), *(self.keywords or ())))]
 
-    def candidates(self, passages: Mapping[UUID, Script]) -> list[Candidate]:
+    def candidates(self, passages: Mapping[Key, Script]) -> list[Candidate]:
         """Those of which the script is known, the most relevant first."""
-        lanes: dict[Lane, Mapping[UUID, LaneScore]] = {}
+        lanes: dict[Lane, Mapping[Key, LaneScore]] = {}
         if self.cosines is not None:
             known = {i: cosine for i, cosine in self.cosines.items() if i in passages}
             lanes["vector"] = vector_scores(known, passages, self.reading)
@@ -102,14 +102,14 @@ class SemanticLessons:
         await self._embedder.embed_passages(chunks)
         return True
 
-    async def _vector(self, query: str, tenant: str, user_ids: tuple[str, ...]) -> dict[UUID, float]:
+    async def _vector(self, query: str, tenant: str, user_ids: tuple[str, ...]) -> dict[Key, float]:
         vector = await self._embedder.embed_query(self._vocabulary.normalise(query))
         found = await self._index.search_experiences(vector, tenant, user_ids, self._numbers.vector_hits)
-        return {hit.memory_id: hit.cosine for hit in found}
+        return {hit.key: hit.cosine for hit in found}
 
-    async def _keyword(self, query: str, tenant: str, user_ids: tuple[str, ...]) -> dict[UUID, LaneScore]:
+    async def _keyword(self, query: str, tenant: str, user_ids: tuple[str, ...]) -> dict[Key, LaneScore]:
         numbers = self._numbers
-        terms = query_terms(query, self._vocabulary)[: numbers.keyword_terms_max]
+        terms = spread_terms(query_terms(query, self._vocabulary), numbers.keyword_terms_max)
         if not terms:
             return {}
         prefixes = [keyword_prefix(tenant, user) for user in user_ids]

@@ -8,11 +8,10 @@ curves of calibration.py.
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
-from uuid import UUID
 
 import numpy as np
 
-from memory_service.domain import Lane
+from memory_service.domain import Key, Lane
 from memory_service.recall.calibration import Reading, logistics
 from memory_service.scripts import Script
 from memory_service.settings import Rank
@@ -46,7 +45,7 @@ class Candidate(NamedTuple):
     without a vector lane; `signals` is what conversation.py added to it, by name.
     """
 
-    id: UUID
+    id: Key
     lanes: Mapping[Lane, LaneScore]
     relevance: float
     calibrated: float
@@ -60,8 +59,8 @@ class Candidate(NamedTuple):
 
 
 def vector_scores(
-    cosines: Mapping[UUID, float], passages: Mapping[UUID, Script], reading: Reading
-) -> dict[UUID, LaneScore]:
+    cosines: Mapping[Key, float], passages: Mapping[Key, Script], reading: Reading
+) -> dict[Key, LaneScore]:
     """What the cosines alone mean."""
     _, odds = reading.all_log_odds([passages.get(i) for i in cosines], list(cosines.values()), None)
     return _ranked({i: (score, c) for (i, c), score in zip(cosines.items(), logistics(odds).tolist(), strict=True)})
@@ -74,7 +73,7 @@ def keyword_scores(
     per_term: int,
     limit: int,
     terms_expected: int | None = None,
-) -> dict[UUID, LaneScore]:
+) -> dict[Key, LaneScore]:
     """BM25 (Robertson; Lucene's idf) of the best `limit` hits, over the best possible for this query.
 
     Of a long query no memory has every word.  Best possible is therefore to have the `terms_expected` rarest of its terms;
@@ -100,14 +99,14 @@ def keyword_scores(
     return {hits.ids[n]: LaneScore(place, score, own) for place, (n, score, own) in enumerate(scored, 1)}
 
 
-def listed_scores(ids: Sequence[UUID], relevance: float) -> dict[UUID, LaneScore]:
+def listed_scores(ids: Sequence[Key], relevance: float) -> dict[Key, LaneScore]:
     """A lane that only lists: the same small relevance for each, in its order."""
     return {i: LaneScore(position, relevance, relevance) for position, i in enumerate(ids, 1)}
 
 
 def fuse(
-    lanes: Mapping[Lane, Mapping[UUID, LaneScore]],
-    passages: Mapping[UUID, Script],
+    lanes: Mapping[Lane, Mapping[Key, LaneScore]],
+    passages: Mapping[Key, Script],
     reading: Reading,
     missing_cosine: float | None = None,
 ) -> list[Candidate]:
@@ -134,17 +133,17 @@ def fuse(
         Candidate(i, one, max(relevance, _listed(one)), sure, log_odds)
         for (i, one), relevance, sure, log_odds in zip(found.items(), relevances, calibrated, odds, strict=True)
     ]
-    return sorted(candidates, key=lambda c: (-c.relevance, c.id.int))
+    return sorted(candidates, key=lambda c: (-c.relevance, c.id))
 
 
-def _ranked(scores: Mapping[UUID, tuple[float, float]]) -> dict[UUID, LaneScore]:
-    ordered = sorted(scores.items(), key=lambda item: (-item[1][0], item[0].int))
+def _ranked(scores: Mapping[Key, tuple[float, float]]) -> dict[Key, LaneScore]:
+    ordered = sorted(scores.items(), key=lambda item: (-item[1][0], item[0]))
     return {i: LaneScore(position, score, raw) for position, (i, (score, raw)) in enumerate(ordered, 1)}
 
 
-def _by_memory(lanes: Mapping[Lane, Mapping[UUID, LaneScore]]) -> dict[UUID, dict[Lane, LaneScore]]:
-    """The lanes' scores of each memory.  A UUID's hash is Python code, so each lane is gone through once."""
-    found: dict[UUID, dict[Lane, LaneScore]] = {}
+def _by_memory(lanes: Mapping[Lane, Mapping[Key, LaneScore]]) -> dict[Key, dict[Lane, LaneScore]]:
+    """The lanes' scores of each memory."""
+    found: dict[Key, dict[Lane, LaneScore]] = {}
     for lane, scores in lanes.items():
         for memory_id, score in scores.items():
             found.setdefault(memory_id, {})[lane] = score

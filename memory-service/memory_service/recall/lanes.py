@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Generic, TypeVar
 from uuid import UUID
 
-from memory_service.domain import Lane, MemoryFilter
+from memory_service.domain import Key, Lane, MemoryFilter
 from memory_service.errors import ModelUnavailable, StoreUnavailable
 from memory_service.models.ports import Embedder, Vector
 from memory_service.recall.fusion import LaneScore, keyword_scores, listed_scores
@@ -30,7 +30,7 @@ CORPUS_CACHE_S = 30.0
 CORPUS_CACHED_MIN = 500  # smaller ones are counted each time: by an empty one's size keyword scores are near 0
 CORPUS_CACHE_ENTRIES = 10_000
 T = TypeVar("T")
-Scores = Mapping[UUID, LaneScore]
+Scores = Mapping[Key, LaneScore]
 
 
 @dataclass(frozen=True, slots=True)

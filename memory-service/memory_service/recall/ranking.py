@@ -12,6 +12,7 @@ from uuid import UUID
 
 import numpy as np
 
+from memory_service.domain import Key
 from memory_service.lifecycle.heat import heat_at
 from memory_service.recall.calibration import Vector
 from memory_service.recall.fusion import Candidate
@@ -34,7 +35,7 @@ class Ranked:
 
 def rank_candidates(
     candidates: Sequence[Candidate],
-    facts: Mapping[UUID, RankFacts],
+    facts: Mapping[Key, RankFacts],
     now: datetime,
     numbers: Rank,
     heat: Heat,
@@ -52,7 +53,8 @@ def rank_candidates(
     }
     relevance = np.array([one.relevance for one, _ in known])
     total = relevance * (numbers.relevance_weight + numbers.freshness_weight * fresh) + sum(nudges.values())
-    order = sorted(range(len(known)), key=lambda n: (-total[n], -known[n][0].id.int))
+    newest_first = sorted(range(len(known)), key=lambda n: known[n][0].id, reverse=True)
+    order = sorted(newest_first, key=lambda n: -total[n])
     contradicted = any(own.conflict_id is not None for _, own in known)
 
     def ranked(n: int) -> Ranked:
@@ -78,7 +80,7 @@ def _warmth(facts: Sequence[RankFacts], now: datetime, heat: Heat) -> Vector:
     return np.minimum([heat_at(one.heat, one.heat_at, now, heat, pinned=one.pinned) for one in facts], 1.0)
 
 
-def _newer_leads(ranked: list[Ranked], facts: Mapping[UUID, RankFacts]) -> list[Ranked]:
+def _newer_leads(ranked: list[Ranked], facts: Mapping[Key, RankFacts]) -> list[Ranked]:
     """Of two that contradict each other the newer comes first until a person decides: it gets the older one's place.
 
     Ids are UUIDv7, so the greater one is the newer.
@@ -89,8 +91,9 @@ def _newer_leads(ranked: list[Ranked], facts: Mapping[UUID, RankFacts]) -> list[
         if conflict is None:
             continue
         above = best.setdefault(conflict, one)
-        if above is not one and one.candidate.id.int > above.candidate.id.int:
+        if above is not one and one.candidate.id > above.candidate.id:
             nudges = {**one.nudges, "conflict": above.score - one.score}
             ranked = [r for r in ranked if r is not one]
-            ranked.insert(ranked.index(above), replace(one, score=above.score, nudges=nudges))
+            best[conflict] = replace(one, score=above.score, nudges=nudges)  # the third is measured by who leads now
+            ranked.insert(ranked.index(above), best[conflict])
     return ranked

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Literal
 from uuid import UUID
 
-from memory_service.domain import Clock, Lane, Memory, MemoryFilter, new_id
+from memory_service.domain import Clock, Key, Lane, Memory, MemoryFilter, new_id
 from memory_service.metrics import LANES, LANES_DEGRADED
 from memory_service.models.ports import Vector
 from memory_service.recall.calibration import Readings
@@ -192,9 +192,9 @@ class Recall:
         gathered.hits = more.value
         return True
 
-    async def _facts(self, sql: SqlFilter, gathered: _Gathered) -> dict[UUID, RankFacts]:
+    async def _facts(self, sql: SqlFilter, gathered: _Gathered) -> dict[Key, RankFacts]:
         """Of every candidate, the best of each lane first."""
-        lists = [[hit.memory_id for hit in gathered.hits.hits]] if gathered.hits else []
+        lists = [[hit.key for hit in gathered.hits.hits]] if gathered.hits else []
         lists += [list(islice(scores, self._numbers.search.keyword_hits)) for scores in gathered.scores.values()]
         ids = list(dict.fromkeys(i for row in zip_longest(*lists) for i in row if i is not None))
         if not ids:
@@ -205,7 +205,7 @@ class Recall:
         }
         return {i: row for i in ids if (row := rows.get(i)) is not None}
 
-    async def _beside(self, sql: SqlFilter, facts: Mapping[UUID, RankFacts]) -> list[Beside]:
+    async def _beside(self, sql: SqlFilter, facts: Mapping[Key, RankFacts]) -> list[Beside]:
         """The turns beside the best turns of these."""
         turns = [one for one in facts.values() if one.is_turn][: self._numbers.signals.turns_max]
         if not turns:
@@ -217,15 +217,15 @@ class Recall:
         self,
         request: SearchRequest,
         gathered: _Gathered,
-        facts: Mapping[UUID, RankFacts],
+        facts: Mapping[Key, RankFacts],
         links: Links,
-        live: Mapping[UUID, float],
+        live: Mapping[Key, float],
         lowest: float | None,
     ) -> list[Candidate]:
         reading = self._readings.of_query(request.query)
         passages = {i: script_of(row.head) for i, row in facts.items()}
         best = self._numbers.search.keyword_hits
-        scores: dict[Lane, Mapping[UUID, LaneScore]] = {
+        scores: dict[Lane, Mapping[Key, LaneScore]] = {
             lane: {i: score for i, score in found.items() if score.rank <= best or i in live}
             for lane, found in gathered.scores.items()
         }
@@ -241,10 +241,9 @@ class Recall:
         if not ranked:
             return []
         sql = self._sql(replace(chosen, now=self._clock()))
-        rows = await self._postgres.read(
-            lambda c: memories.get_many(c, chosen.tenant, [r.candidate.id for r in ranked], sql)
-        )
-        by_id = {row.id: row for row in await as_believed(self._postgres, chosen, rows)}
+        ids = [UUID(bytes=r.candidate.id) for r in ranked]
+        rows = await self._postgres.read(lambda c: memories.get_many(c, chosen.tenant, ids, sql))
+        by_id = {row.id.bytes: row for row in await as_believed(self._postgres, chosen, rows)}
         return [Found(by_id[r.candidate.id], r) for r in ranked if r.candidate.id in by_id]
 
 
@@ -257,14 +256,12 @@ def _both(reminders: LaneResult[tuple[Scores, Scores]]) -> dict[Lane, LaneResult
     }
 
 
-def _live_cosines(hits: VectorHits | None, facts: Mapping[UUID, RankFacts]) -> dict[UUID, float]:
+def _live_cosines(hits: VectorHits | None, facts: Mapping[Key, RankFacts]) -> dict[Key, float]:
     """Cosines of vectors that were made from the version that Postgres has now."""
     if hits is None:
         return {}
     return {
-        h.memory_id: h.cosine
-        for h in hits.hits
-        if (known := facts.get(h.memory_id)) is not None and known.version == h.version
+        h.key: h.cosine for h in hits.hits if (known := facts.get(h.key)) is not None and known.version == h.version
     }
 
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import numpy as np
 
-from memory_service.domain import Json, MemoryFilter
+from memory_service.domain import Json, Key, MemoryFilter
 from memory_service.errors import SetupRefused
 from memory_service.models.ports import EmbeddingFingerprint, Vector
 from memory_service.models.switching import fingerprint_of
@@ -53,9 +53,13 @@ HIT_PAYLOAD = {"include": ["memory_id", VERSION_FIELD]}
 class VectorHit(NamedTuple):
     """The best chunk of one memory; `version` is the memory's version that the vector was made from."""
 
-    memory_id: UUID
+    key: Key
     version: int
     cosine: float
+
+    @property
+    def memory_id(self) -> UUID:
+        return UUID(bytes=self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,12 +279,12 @@ def fingerprint_hash(fingerprint: EmbeddingFingerprint) -> str:
 
 def _best_chunks(points: Sequence[Json]) -> list[VectorHit]:
     """One hit a memory, with its best chunk's cosine."""
-    best: dict[UUID, VectorHit] = {}
+    best: dict[Key, VectorHit] = {}
     for point in points:
         payload = point["payload"]
-        hit = VectorHit(UUID(payload["memory_id"]), payload[VERSION_FIELD], point["score"])
-        if hit.memory_id not in best or best[hit.memory_id].cosine < hit.cosine:
-            best[hit.memory_id] = hit
+        hit = VectorHit(bytes.fromhex(payload["memory_id"].replace("-", "")), payload[VERSION_FIELD], point["score"])
+        if hit.key not in best or best[hit.key].cosine < hit.cosine:
+            best[hit.key] = hit
     return list(best.values())
 
 

@@ -6,15 +6,16 @@ One row of packed columns, which numpy reads as they are.  What BM25 makes of th
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 from psycopg.rows import TupleRow
 
+from memory_service.domain import Key
 
-class PackedIds(Sequence[UUID]):
-    """Ids as they lie in one answer of Postgres: of hundreds of candidates only the best ever become UUIDs."""
+
+class PackedIds(Sequence[Key]):
+    """Ids as they lie in one answer of Postgres."""
 
     def __init__(self, packed: bytes) -> None:
         self._packed = packed
@@ -28,7 +29,7 @@ class PackedIds(Sequence[UUID]):
         at = 16 * place
         if not 0 <= at < len(self._packed):
             raise IndexError(place)
-        return UUID(bytes=self._packed[at : at + 16])
+        return self._packed[at : at + 16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class KeywordHits:
     `weights[n][t]` is ts_rank of query term t alone in memory n, 0 when absent; `lengths` are in terms.
     """
 
-    ids: Sequence[UUID]
+    ids: Sequence[Key]
     lengths: Sequence[int] | npt.NDArray[np.int32]
     weights: Sequence[Sequence[float]] | npt.NDArray[np.float32]
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
-from memory_service.domain import SHARED_USER, Caller, Entity, Memory
+from memory_service.domain import SHARED_USER, Caller, Entity, Key, Memory
 from memory_service.stores.postgres.filters import INDEX_STATE, SqlFilter
 from memory_service.stores.postgres.keyword_hits import KeywordHits, packed
 from memory_service.stores.postgres.pool import Connection, execute, fetch_all, fetch_one, uuid_array
@@ -42,13 +42,13 @@ INSERT INTO index_outbox (memory_id, tenant) SELECT id, tenant FROM written
 
 
 # What RankFacts is made of, in its order.  strpos, since a regular expression costs ten times as much a row.
-RANK_FACTS = """m.id, m.version, m.kind, m.occurred_at, m.importance, m.confidence, m.heat, m.heat_at, m.pinned, m.conflict_id,
+RANK_FACTS = """uuid_send(m.id), m.version, m.kind, m.occurred_at, m.importance, m.confidence, m.heat, m.heat_at, m.pinned, m.conflict_id,
     left(m.content, %(head_chars)s),
     strpos(right(m.content, %(tail_chars)s), '?') > 0 OR strpos(right(m.content, %(tail_chars)s), '\uff1f') > 0,
     m.user_id, m.session_id,
     CASE jsonb_typeof(m.metadata -> 'speaker') WHEN 'string' THEN left(m.metadata ->> 'speaker', 100) END,
     CASE jsonb_typeof(m.metadata -> 'role') WHEN 'string' THEN left(m.metadata ->> 'role', 100) END"""
-BESIDE = """SELECT t.id, {follows}, {facts}
+BESIDE = """SELECT uuid_send(t.id), {follows}, {facts}
     FROM unnest(%(ids)s::uuid[], %(users)s::text[], %(sessions)s::text[], %(times)s::timestamptz[]) AS t(id, user_id, session_id, at)
     CROSS JOIN LATERAL (
         SELECT m.* FROM memory m WHERE m.user_id = t.user_id AND m.session_id = t.session_id
@@ -70,7 +70,7 @@ class RankFacts(NamedTuple):
     `asks`: a question mark near its end.  `speaker` and `role` are those of its metadata, None unless they are texts.
     """
 
-    id: UUID
+    id: Key
     version: int
     kind: str
     occurred_at: datetime
@@ -114,7 +114,7 @@ class Recent:
 class Beside:
     """`facts` are of the memory before `turn`, or after it when `follows`."""
 
-    turn: UUID
+    turn: Key
     follows: bool
     facts: RankFacts
 
@@ -217,7 +217,7 @@ async def get_many(
 
 
 async def rank_facts(
-    connection: Connection, ids: Sequence[UUID], chosen: SqlFilter, head_chars: int, tail_chars: int
+    connection: Connection, ids: Sequence[Key], chosen: SqlFilter, head_chars: int, tail_chars: int
 ) -> list[RankFacts]:
     """Those of `ids` that pass the filter, as they are now.
 
@@ -244,7 +244,7 @@ async def turns_beside(
         ),
         {
             **chosen.parameters,
-            "ids": [turn.id for turn in turns],
+            "ids": uuid_array(turn.id for turn in turns),
             "users": [turn.user_id for turn in turns],
             "sessions": [turn.session_id for turn in turns],
             "times": [turn.occurred_at for turn in turns],
@@ -297,7 +297,7 @@ async def corpus_size(connection: Connection, tenant: str, user_ids: Sequence[st
 
 async def reminders_since(
     connection: Connection, chosen: SqlFilter, important: Important, recent: Recent
-) -> tuple[list[UUID], list[UUID]]:
+) -> tuple[list[Key], list[Key]]:
     """Ids of important memories, the most important first, and of recent ones, newest first; by one statement.
 
     The importance is a constant of it, so that a plan knows that the index of important memories will do.
@@ -305,10 +305,10 @@ async def reminders_since(
     row = await fetch_one(
         connection,
         f"""SELECT
-            ARRAY(SELECT m.id FROM memory m WHERE {chosen.sql} AND m.importance >= {float(important.least)!r}
+            ARRAY(SELECT uuid_send(m.id) FROM memory m WHERE {chosen.sql} AND m.importance >= {float(important.least)!r}
                   AND m.occurred_at >= %(important_since)s AND m.occurred_at <= %(now)s
                   ORDER BY m.importance DESC, m.occurred_at DESC LIMIT %(important_limit)s),
-            ARRAY(SELECT m.id FROM memory m WHERE {chosen.sql}
+            ARRAY(SELECT uuid_send(m.id) FROM memory m WHERE {chosen.sql}
                   AND m.occurred_at >= %(recent_since)s AND m.occurred_at <= %(now)s
                   ORDER BY m.occurred_at DESC LIMIT %(recent_limit)s)""",
         {

@@ -17,6 +17,7 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import set_json_dumps, set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
+from memory_service.domain import Key
 from memory_service.errors import StoreUnavailable
 from memory_service.settings import Stores
 
@@ -143,9 +144,9 @@ class Postgres:
         return True
 
 
-def uuid_array(ids: Iterable[UUID]) -> str:
+def uuid_array(ids: Iterable[UUID | Key]) -> str:
     """The text of a uuid[], for `%(ids)s::uuid[]`: the driver takes ten times as long for a list of them."""
-    return "{" + ",".join([one.hex for one in ids]) + "}"
+    return "{" + ",".join([one.hex() if isinstance(one, bytes) else one.hex for one in ids]) + "}"
 
 
 async def fetch_all(connection: Connection, sql: str, parameters: dict[str, Any] | None = None) -> list[TupleRow]:
