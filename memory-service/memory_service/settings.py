@@ -90,7 +90,7 @@ class Signals(Section):
 
     turns_max: int
     tail_chars: int
-    asks_bytes_max: int
+    asks_told_bytes_max: int
     before: float
     answered: float
     after: float
@@ -111,6 +111,7 @@ class Heat(Section):
 class Write(Section):
     duplicate_cosine: float
     duplicate_candidates: int
+    similar_deadline_s: float
     default_importance: float
     default_confidence: float
     summary_chars_max: int

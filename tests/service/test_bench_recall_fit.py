@@ -55,7 +55,9 @@ def test_the_minimum_is_one_no_small_change_lowers():
         return float(np.mean(losses) + RIDGE * weights @ weights)
 
     found = fit({"a": each})
-    assert all(loss(found) <= loss(found + step) for step in 1e-3 * np.vstack([np.eye(7), -np.eye(7)]))
+    assert all(
+        loss(found) <= loss(found + step) for step in 1e-3 * np.vstack([np.eye(len(NAMES)), -np.eye(len(NAMES))])
+    )
 
 
 def test_memories_that_an_answer_had_no_room_for_take_part_without_signals():
@@ -88,11 +90,11 @@ def test_a_question_without_evidence_among_its_hits_teaches_nothing_but_counts_a
     # the square root of the number of questions weighs sets against each other; one set alone is only itself
     assert fit({"a": [*each, blind]}) == pytest.approx(fit({"a": each}))
     assert judged([blind], TRUE, TEMPERATURE) == {"recall@5": 0, "recall@10": 0, "recall@20": 0, "mrr": 0}
-    assert fit({"a": [blind]}) == pytest.approx(np.zeros(7))
+    assert fit({"a": [blind]}) == pytest.approx(np.zeros(len(NAMES)))
 
 
 def test_the_order_is_that_of_the_service_and_its_worth_is_as_by_hand():
-    features = np.zeros((4, 7))
+    features = np.zeros((4, len(NAMES)))
     features[1, NAMES.index("speaker")] = 1
     one = hit_list(np.array([1.0, 0.0, 0.9, -3.0]), features, np.array([0, 1, 0, 0]), evidence=2)
     assert order(one, TRUE, TEMPERATURE).tolist() == [1, 0, 2, 3]
@@ -150,11 +152,11 @@ def test_a_signal_that_no_hit_tells_keeps_its_weight():
 
 
 def test_numbers_of_hits_survive_being_saved(tmp_path: Path):
-    sets = {"a": synthetic(7, 3), "none": [hit_list(np.zeros(0), np.zeros((0, 7)), np.zeros(0))]}
+    sets = {"a": synthetic(7, 3), "none": [hit_list(np.zeros(0), np.zeros((0, len(NAMES))), np.zeros(0))]}
     saved(tmp_path / "lists.json", sets, TRUE)
     again, weights = loaded(tmp_path / "lists.json")
     assert weights == pytest.approx(TRUE)
-    assert again["none"][0].features.shape == (0, 7)
+    assert again["none"][0].features.shape == (0, len(NAMES))
     assert fit({"a": again["a"]}) == pytest.approx(fit({"a": sets["a"]}))
 
 

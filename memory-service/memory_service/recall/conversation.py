@@ -2,9 +2,10 @@
 
 In a conversation the answer often shares nothing with the question that is asked of it later ("Two years, with my sister."):
 the turn before it does.  So a turn gains by what the turns beside it are worth, more when the one before asks something.  A
-memory that only asks tells nothing; one that also states something, or asks at length, loses less.  What a user asks of an
-assistant tells of the user, more than the assistant's long answers do, which mention everything.  One whose speaker the query
-names, or that happened at the time that the query names, tells more.
+memory that only asks tells nothing; the more it states beside it, the less it loses.  What a user asks of an assistant tells
+of the user, more than the assistant's long answers do, which mention everything, unless the query asks what the assistant
+said ("what did you recommend?").  One whose speaker the query names, or that happened at the time that the query names,
+tells more.
 
 All in log-odds, added to those of fusion.py.  The weights are [signals] of config/memory.toml, learned by
 benchmarks/recall/fit.py.  Who speaks is `speaker` and `role` of a memory's metadata; without them nothing is a turn.
@@ -14,8 +15,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
+from memory_service.domain import Key
 from memory_service.recall.calibration import Reading
 from memory_service.recall.fusion import Candidate
 from memory_service.recall.time_expressions import TimeHint
@@ -26,21 +27,34 @@ from memory_service.stores.postgres.memories import Beside, RankFacts
 ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "bot"})
 ASSISTANTS = frozenset({"assistant", "ai", "bot", "model"})
 WORD = re.compile(r"\w+")
-SENTENCE_END = re.compile(r"[.!?]+(?!\w)|[。！？…]+")  # a stop inside 3.5 or a host's name ends nothing
+SAY = "recommend|suggest|advise|say|tell|mention|propose|explain|give|show|describe|provide|write|answer"
+SAID = (
+    "recommended|suggested|advised|said|told|mentioned|proposed|explained|gave|showed|described|provided|wrote|answered"
+)
+SAYING = "advice|suggestions?|recommendations?|answers?|repl(?:y|ies)|explanations?|tips?"
+# A request like "can you tell me", "你能告诉我" is none.
+ASSISTANT_SAID = re.compile(
+    rf"\b(?:did|had|have) you (?:\w+ )?(?:{SAY}|{SAID}|given|shown|written)\b|\byou (?:{SAID})\b|\byour (?:\w+ )?(?:{SAYING})\b"
+    r"|[你您](?:之前|以前|上次|刚才|当时|曾)[^，。？！,.?!]{0,6}(?:建议|推荐|说|提|告诉|解释|回答|给)"
+    r"|[你您](?:[给跟向对]我)?(?:建议|推荐|说|提到|告诉|解释|回答)[过了的]|[你您]的(?:建议|推荐|回答|解释|说法)"
+)
+CLAUSE_END = re.compile(r"[,;:.!?]+(?!\w)|[，；：、。！？…—–\n]+")  # 3.5, 12:30 or a host's name end nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the query says beside its words: the words themselves, case-folded, and the times that it speaks of."""
+    """What the query says beside its words: the words themselves, case-folded, the times that it speaks of, and whether it asks
+    for what the assistant said."""
 
     text: str
     words: frozenset[str]
     times: Sequence[TimeHint]
+    of_assistant: bool = False
 
     @classmethod
     def of(cls, query: str, times: Sequence[TimeHint]) -> "Asked":
         folded = query.casefold()
-        return cls(folded, frozenset(WORD.findall(folded)), times)
+        return cls(folded, frozenset(WORD.findall(folded)), times, ASSISTANT_SAID.search(folded) is not None)
 
     def names(self, speaker: str) -> bool:
         """Whether it names this speaker, by any part of the name; a role is nobody's name."""
@@ -50,14 +64,14 @@ class Asked:
         return any((part in self.words) if part.isascii() else (len(part) > 1 and part in self.text) for part in parts)
 
 
-Links = Mapping[UUID, tuple[UUID | None, UUID | None]]
+Links = Mapping[Key, tuple[Key | None, Key | None]]
 """The turn before and the one after each."""
 
 
-def links_of(beside: Sequence[Beside]) -> dict[UUID, tuple[UUID | None, UUID | None]]:
+def links_of(beside: Sequence[Beside]) -> dict[Key, tuple[Key | None, Key | None]]:
     """Also of turns that are known only from beside another: what comes before another is followed by it."""
-    before: dict[UUID, UUID] = {}
-    after: dict[UUID, UUID] = {}
+    before: dict[Key, Key] = {}
+    after: dict[Key, Key] = {}
     for one in beside:
         first, second = (one.turn, one.facts.id) if one.follows else (one.facts.id, one.turn)
         after[first], before[second] = second, first
@@ -66,8 +80,8 @@ def links_of(beside: Sequence[Beside]) -> dict[UUID, tuple[UUID | None, UUID | N
 
 def with_signals(
     candidates: Sequence[Candidate],
-    facts: Mapping[UUID, RankFacts],
-    scripts: Mapping[UUID, Script],
+    facts: Mapping[Key, RankFacts],
+    scripts: Mapping[Key, Script],
     links: Links,
     asked: Asked,
     reading: Reading,
@@ -82,6 +96,8 @@ def with_signals(
     floors = {script: reading.rank_log_odds(script, lowest, 0.0) for script in set(scripts.values())}
     worth = {c.id: c.log_odds - floors[scripts[c.id]] for c in candidates if c.id in facts and c.log_odds is not None}
     named = frozenset(who for who in {one.speaker for one in facts.values()} if who and asked.names(who))
+    if asked.of_assistant:
+        numbers = numbers.model_copy(update={"assistant": 0.0})
     told = []
     for one in candidates:
         if one.id in worth and one.log_odds is not None:
@@ -99,8 +115,8 @@ def with_signals(
 
 def _signals(
     facts: RankFacts,
-    all_facts: Mapping[UUID, RankFacts],
-    worth: Mapping[UUID, float],
+    all_facts: Mapping[Key, RankFacts],
+    worth: Mapping[Key, float],
     links: Links,
     times: Sequence[TimeHint],
     named: frozenset[str],
@@ -116,7 +132,7 @@ def _signals(
     if after is not None and (gain := worth.get(after.id, 0.0)) > 0:
         signals["after"] = gain * numbers.after
     if facts.asks and not assistant and not (after is not None and _is_assistant(after)):
-        signals["asks"] = numbers.asks * asking_share(facts.head, numbers.asks_bytes_max)
+        signals["asks"] = numbers.asks * only_asks(facts.head, numbers.asks_told_bytes_max)
     if facts.speaker in named:
         signals["speaker"] = numbers.speaker
     if assistant:
@@ -126,19 +142,31 @@ def _signals(
     return {name: value for name, value in signals.items() if value}
 
 
-def asking_share(head: str, bytes_max: int) -> float:
-    """How little a text tells that asks near its end, 0..1; `head` is its beginning.
+def only_asks(head: str, told_bytes_max: int) -> float:
+    """How little a text that asks near its end tells beside that, 0..1; `head` is its beginning.
 
-    The share of its sentences that ask (where none of the beginning does, one after it), times what it is shorter than
-    `bytes_max`: who asks at length says what they are doing.  Bytes, since a Chinese character says about three letters.
+    It tells everything but the clauses that end with a question mark ("I moved to Oslo, and you?"); where there is none, the mark
+    is behind what is read, and its last words are taken to ask.  Who tells `told_bytes_max` loses nothing.  Bytes, since a
+    Chinese character says about three letters.
     """
-    room = 1.0 - len(head.encode("utf-8", "replace")) / bytes_max
-    if room <= 0:
-        return 0.0
-    ends = SENTENCE_END.findall(head)
-    asking = sum("?" in end or "？" in end for end in ends)
-    unended = not asking or WORD.search(SENTENCE_END.split(head)[-1]) is not None
-    return room * max(asking, 1) / (len(ends) + unended)
+    told = begin = 0
+    asks = False
+    for end in CLAUSE_END.finditer(head):
+        mark, behind = end[0], end.end()
+        if "?" in mark or "？" in mark:
+            asks = True
+        else:
+            told += _bytes(head[begin:behind])
+            if told >= told_bytes_max:
+                return 0.0
+        begin = behind
+    if asks:
+        told += _bytes(head[begin:])
+    return max(1.0 - told / told_bytes_max, 0.0)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def _is_assistant(facts: RankFacts) -> bool:

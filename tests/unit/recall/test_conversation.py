@@ -10,7 +10,7 @@ import pytest
 
 from memory_service.domain import Lane
 from memory_service.recall.calibration import Readings, Relevance
-from memory_service.recall.conversation import Asked, asking_share, links_of, with_signals
+from memory_service.recall.conversation import Asked, links_of, only_asks, with_signals
 from memory_service.recall.fusion import Candidate, LaneScore, fuse
 from memory_service.recall.time_expressions import load_time_rules, time_hints
 from memory_service.recall.time_rules import TimeNumbers
@@ -68,7 +68,7 @@ def ranked(
 
 QUESTION = turn(1, speaker="Ann", role="user", asks=True)
 ANSWER = turn(2, speaker="Bo", role="user")
-ASKS = pytest.approx(SIGNALS.asks * asking_share(QUESTION.head, SIGNALS.asks_bytes_max))
+ASKS = pytest.approx(SIGNALS.asks * only_asks(QUESTION.head, SIGNALS.asks_told_bytes_max))
 
 
 def test_the_answer_to_a_matching_question_is_found_although_no_lane_found_it_and_leads() -> None:
@@ -105,31 +105,34 @@ def test_notes_of_one_speaker_or_of_nobody_known_gain_nothing_from_each_other(un
 
 
 @pytest.mark.parametrize(
-    ("head", "share"),
+    ("head", "told"),
     [
-        ("How long have you been surfing?", 1),
-        ("你冲浪多久了？", 1),
-        ("What? Really?!", 1),
-        ("How are you? :)", 1),
-        ("I moved to Oslo. And you?", 1 / 2),
-        ("I moved to Oslo and you?", 1),
-        ("我搬到杭州了。你呢？", 1 / 2),
-        ("What about 3.5? It is out. We use it", 1 / 3),
-        ("I moved. I found a job. Then it rained", 1 / 3),  # the question mark is behind what is read
-        ("no mark at all", 1),
-        ("", 1),
+        ("How long have you been surfing?", ""),
+        ("你冲浪多久了？", ""),
+        ("What? Really?!", ""),
+        ("How are you? :)", " :)"),
+        ("I moved to Oslo. And you?", "I moved to Oslo."),
+        ("I moved to Oslo, and you?", "I moved to Oslo,"),
+        ("I moved to Oslo and you?", ""),
+        ("我搬到杭州了，你呢？", "我搬到杭州了，"),
+        ("Who pays 1,000 at 12:30?", ""),
+        ("What about 3.5? It is out. We use it", " It is out. We use it"),
+        ("Is it at tides.example?no=3 now", ""),
+        ("I moved. I found a job. Then it rained", "I moved. I found a job."),  # the mark is behind what is read
+        ("no mark at all", ""),
+        ("?!", ""),
+        ("", ""),
     ],
 )
-def test_a_memory_tells_the_less_the_more_of_its_sentences_ask(head: str, share: float) -> None:
-    assert asking_share(head, 10**9) == pytest.approx(share)
+def test_a_memory_that_asks_tells_its_statements_and_the_clauses_before_what_it_asks(head: str, told: str) -> None:
+    assert only_asks(head, 1000) == pytest.approx(1 - len(told.encode()) / 1000)
 
 
-def test_a_long_question_tells_of_who_asks_it_and_loses_nothing() -> None:
-    shares = [asking_share("how " * words + "?", 400) for words in (1, 25, 50, 99, 100, 1000)]
-    assert shares == sorted(shares, reverse=True)
-    assert shares[0] > 0.9
-    assert shares[-2:] == [0, 0]
-    assert asking_share("\ud800?", 400) > 0
+def test_who_tells_enough_beside_asking_loses_nothing_however_it_is_written() -> None:
+    assert only_asks("x" * 125 + ", and you?", 125) == 0
+    assert only_asks("搬" * 42 + "，你呢？", 125) == 0
+    assert only_asks("how " * 99 + "?", 125) == 1
+    assert 0 < only_asks("I \ud800, and you?", 125) < 1
 
 
 def test_who_states_something_and_then_asks_leads_who_only_asks() -> None:
@@ -161,6 +164,31 @@ def test_an_answer_to_an_assistants_question_counts_as_one() -> None:
     told = ranked({assistant.id: 0.88}, talk(assistant, user))
     stated = ranked({assistant.id: 0.88}, talk(assistant._replace(asks=False), user))
     assert told[user.id].signals["before"] > stated[user.id].signals["before"]
+
+
+@pytest.mark.parametrize(
+    ("query", "of_assistant"),
+    [
+        ("How did you recommend managing the retries?", True),
+        ("What have you already told me about tides?", True),
+        ("the book you suggested", True),
+        ("What was your advice on Oslo?", True),
+        ("Can you tell me where I live?", False),
+        ("Could you give me a summary of what I said?", False),
+        ("What did I say about you?", False),
+        ("Which tide tables did the harbour master recommend?", False),
+        ("你之前给我推荐了哪本书？", True),
+        ("你推荐的书叫什么？", True),
+        ("你对我说过什么？", True),
+        ("你的建议是什么？", True),
+        ("你能告诉我我住在哪里吗？", False),
+        ("我之前说过我住在哪里？", False),
+    ],
+)
+def test_what_an_assistant_said_keeps_its_rank_when_the_query_asks_for_it(query: str, of_assistant: bool) -> None:
+    assistant = turn(1, role="assistant")
+    signals = ranked({assistant.id: 0.85}, talk(assistant), Asked.of(query, []))[assistant.id].signals
+    assert signals == ({} if of_assistant else {"assistant": SIGNALS.assistant})
 
 
 def test_links_lead_both_ways_whichever_side_they_were_found_from() -> None:
