@@ -44,12 +44,16 @@ class _Marks(Section):
     ended: tuple[str, ...]
     doubt: tuple[str, ...]
     ignored: tuple[str, ...]
+    value_after: tuple[str, ...]
+    word_starts: tuple[str, ...]
     prepositions: tuple[str, ...]
     origin: tuple[str, ...]
     narrowing: tuple[str, ...]
     many: tuple[str, ...]
     light: tuple[str, ...]
     wishes: tuple[str, ...]
+    persons: tuple[tuple[str, ...], ...]
+    persons_harmless: tuple[str, ...]
 
 
 class _Same(Section):
@@ -96,7 +100,9 @@ class ConflictRules:
 
     Weak words that are `prepositions`, and those that name an origin ("from"); tokens that say when or for what (`narrowing`);
     tokens of verbs that can have several objects (`many`), and of words that say how a value is meant (`light`).
+    Behind a phrase of `value_after` a character of `word_starts` is the beginning of a word, not a particle.
     `attributes` by token; `kinds`: token → kinds of value that it is one of.
+    `persons`: I, you, he …: the first two are whoever takes part, who may also stay unnamed; `not_persons` only look like one.
     """
 
     limits: ConflictLimits
@@ -106,10 +112,14 @@ class ConflictRules:
     kinds: Mapping[str, frozenset[str]]
     prepositions: frozenset[str]
     origin_words: frozenset[str]
+    value_after: frozenset[str]
+    word_starts: frozenset[str]
     narrowing: frozenset[str]
     many: frozenset[str]
     light: frozenset[str]
     wishes: frozenset[str]
+    persons: tuple[re.Pattern[str], ...]
+    not_persons: re.Pattern[str]
     contrasts: Contrasts
 
 
@@ -131,6 +141,10 @@ def _pattern(phrase: str, harmless: Collection[str], negating: Iterable[str]) ->
     """The phrase; a harmless one only where it does not go on as a word that negates."""
     longer = [word for word in negating if phrase in harmless and word.startswith(phrase)]
     return f"(?!{'|'.join(map(re.escape, longer))}){literal_pattern(phrase)}" if longer else literal_pattern(phrase)
+
+
+def _any_of(phrases: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(literal_pattern(phrase.casefold()) for phrase in phrases), re.ASCII)
 
 
 def _compiled(file: _File, contrasts: Contrasts) -> ConflictRules:
@@ -175,6 +189,7 @@ def _compiled(file: _File, contrasts: Contrasts) -> ConflictRules:
         return frozenset(tokens.get(phrase.casefold(), token_of(phrase)) for phrase in phrases)
 
     weak = (frozenset(marks.prepositions), frozenset(marks.origin))
+    starts = (frozenset(marks.value_after), frozenset(marks.word_starts))
     return ConflictRules(
         file.limits,
         pattern,
@@ -182,10 +197,13 @@ def _compiled(file: _File, contrasts: Contrasts) -> ConflictRules:
         attributes,
         kinds,
         *weak,
+        *starts,
         tokens_of(marks.narrowing),
         tokens_of(marks.many),
         tokens_of(marks.light),
         tokens_of(marks.wishes),
+        tuple(_any_of(words) for words in marks.persons),
+        _any_of(marks.persons_harmless),
         contrasts,
     )
 

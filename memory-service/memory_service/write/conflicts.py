@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from memory_service.write.conflict_rules import ConflictRules
+from memory_service.write.conflict_rules import Attribute, ConflictRules
 from memory_service.write.frames import Difference, attribute_of, differences
 from memory_service.write.statements import Statement, Token, statements
 
 Relation = Literal["contradiction", "update"]
+TAKING_PART = frozenset({0, 1})  # of [marks] persons: I and you
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ def _compared(new: Statement, old: Statement, rules: ConflictRules) -> Verdict |
     moved = "change_to" in new.marks  # "moved last month" tells of what is true now
     if "several" in new.marks or "past" in old.marks - new.marks or ("past" in new.marks - old.marks and not moved):
         return None
+    if not _same_persons(new.persons, old.persons):
+        return None
     if Counter(t.text for t in new.strong) == Counter(t.text for t in old.strong):
         return _opposite(new, old, changed)
     if "ended" in new.marks and not old.negated and _part_of(new, old):
@@ -73,6 +76,13 @@ def _compared(new: Statement, old: Statement, rules: ConflictRules) -> Verdict |
     return None
 
 
+def _same_persons(one: frozenset[int], other: frozenset[int]) -> bool:
+    """Mine and yours are two; "the port" may be mine, but not his."""
+    if one and other:
+        return bool(one & other)
+    return (one | other) <= TAKING_PART
+
+
 def _opposite(new: Statement, old: Statement, changed: bool) -> Verdict | None:
     """The same words, one of the two negated."""
     enough = len(old.strong) > 1 or (new.whole and old.whole) or len(old.strong[0].text) > 1
@@ -88,13 +98,16 @@ def _part_of(new: Statement, old: Statement) -> bool:
 
 
 def _judged(difference: Difference, new: Statement, changed: bool, rules: ConflictRules) -> Verdict | None:
-    was, now = _shown(difference.was), _shown(difference.now)
     attribute = attribute_of(difference, rules)
+    first = _shared_beginning(difference, attribute, rules)
+    was, now = _shown((*first, *difference.was)), _shown((*first, *difference.now))
     if attribute is None:
         if "change_to" in new.marks and difference.ordered and difference.before:
             return Verdict("update", _shown(difference.words), was, now)
         return None
     plain = attribute.changes == "plainly" or (attribute.changes == "asks" and (changed or difference.exact))
+    if difference.exact and not changed:
+        plain = plain and difference.as_many  # "80 and 443", then 8080: nobody said what became of the other
     return Verdict("update" if plain else "contradiction", attribute.name, was, now)
 
 
@@ -111,6 +124,23 @@ def _replaced(new: Statement, old: Statement, rules: ConflictRules) -> Verdict |
         return None
     target = [t for t in tokens[start + 1 :] if not t.weak and t.text not in known]
     return Verdict("update", _shown(others), origin.shown, _shown(target)) if target else None
+
+
+def _shared_beginning(difference: Difference, attribute: Attribute | None, rules: ConflictRules) -> tuple[Token, ...]:
+    """Words right before the two values that belong to both: "New" of "New York" and "New Delhi".
+
+    Behind the word of the attribute, and with nothing but one space or hyphen between them and the value.
+    """
+    named = [at for at, t in enumerate(difference.before) if attribute in rules.attributes.get(t.text, ())]
+    if not named or not difference.ordered:
+        return ()
+    found, following = list[Token](), difference.was[0]
+    for token in reversed(difference.before[named[-1] + 1 :]):
+        if following.start - token.end > 1:
+            break
+        found.insert(0, token)
+        following = token
+    return tuple(found)
 
 
 def _shown(tokens: Sequence[Token]) -> str:

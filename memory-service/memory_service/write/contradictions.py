@@ -32,13 +32,18 @@ class ConflictNumbers(Section):
     unindexed_max: int
     unindexed_s: float
     batch_back: int
+    dispute_max: int
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a new memory does to older ones: `conflict` is raised against one, or `superseded` ones are updated by it."""
+    """What a new memory does to older ones: `conflict` is raised against one, or `superseded` ones are updated by it.
+
+    `dispute`: the conflict that the older one carried before; who carries it too belongs to the new one's dispute.
+    """
 
     conflict: Conflict | None = None
+    dispute: UUID | None = None
     superseded: tuple[Memory, ...] = ()
 
 
@@ -130,6 +135,13 @@ class Contradictions:
         settled.changed = [(before[i], after) for i, after in older.items() if after is not before[i]]
         return settled
 
+    def reason_between(self, new: Memory, old: Memory) -> str | None:
+        """Why the rules set these two against each other; None when they do not."""
+        verdict = relation_between(
+            statements(new.content, self._rules), statements(old.content, self._rules), self._rules
+        )
+        return verdict.reason if verdict is not None and new.may_be_of(old) else None
+
     async def _unindexed(
         self, connection: Connection, tenant: str, users: Sequence[str], now: datetime, fresh: datetime | None = None
     ) -> list[Memory]:
@@ -186,11 +198,15 @@ class Contradictions:
         older: dict[UUID, Memory],
         now: datetime,
     ) -> None:
-        """A contradiction waits for a person, raised against the newest; otherwise all that the new one updates end."""
-        alive = [(i, v) for i, v in verdicts if (settled.new.get(i) or older[i]).state == "active"]
-        against = next(((i, v) for i, v in alive if v.relation == "contradiction"), None)
+        """A contradiction waits for a person, raised against the newest; otherwise all that the new one updates end.
+
+        What is disputed already is not updated either: that would decide for the person who is asked.
+        """
+        rows = {i: settled.new.get(i) or older[i] for i, _ in verdicts}
+        alive = [(i, v) for i, v in verdicts if rows[i].state == "active"]
+        against = next(((i, v) for i, v in alive if v.relation == "contradiction" or rows[i].conflict_id), None)
         if against is not None:
-            memory = settled.new[new]
+            memory, dispute = settled.new[new], rows[against[0]].conflict_id
             raised = Conflict(
                 new_id(),
                 memory.tenant,
@@ -207,11 +223,12 @@ class Contradictions:
             )
             settled.new[new] = replace(memory, conflict_id=raised.id)
             self._change(settled, older, against[0], now, conflict_id=raised.id)
-            settled.standings[new] = Standing(conflict=raised)
+            settled.standings[new] = Standing(conflict=raised, dispute=dispute)
         elif alive:
             since = settled.new[new].valid_from or now
             for old, _ in alive:
-                self._change(settled, older, old, now, state="superseded", superseded_by=new, valid_to=since)
+                ended_at = max(since, rows[old].valid_from or since)
+                self._change(settled, older, old, now, state="superseded", superseded_by=new, valid_to=ended_at)
             ended = tuple(settled.new.get(i) or older[i] for i, _ in alive)
             settled.standings[new] = Standing(superseded=ended)
 

@@ -1,4 +1,4 @@
-"""Which words make two almost equal texts say different things?
+"""Which spellings are one, and which words say nothing?
 
 The data of config/contrasts.toml, checked and compiled once, for `duplicates`.  Nothing here compares texts.
 """
@@ -14,18 +14,6 @@ from memory_service.write.rules import literal_pattern
 
 Pattern = re.Pattern[str]
 _NUMERALS = "零〇一二两三四五六七八九十百千万亿"
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Values that exclude each other, one pattern per value.  `always`: lacking the other's value is a difference too."""
-
-    name: str
-    always: bool
-    values: tuple[Pattern, ...]
-
-    def values_in(self, text: str) -> frozenset[int]:
-        return frozenset(i for i, pattern in enumerate(self.values) if pattern.search(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +33,10 @@ class Contrasts:
     not_numeral: Pattern
     unit_of: Mapping[str, str]
     quantity: Pattern
-    groups: tuple[Group, ...]
     tools: tuple[Pattern, ...]
-    common: frozenset[str]
-    chinese_name: Pattern
-    order: Pattern
-    function_words: frozenset[str]
+    empty_words: frozenset[str]
+    empty_chinese: Pattern
+    empty_endings: frozenset[str]
 
 
 def load_contrasts(path: Path) -> Contrasts:
@@ -70,14 +56,10 @@ def load_contrasts(path: Path) -> Contrasts:
         not_numeral=_any_of(read.texts("numbers.chinese_harmless")),
         unit_of=units,
         quantity=_quantity(list(units)),
-        groups=tuple(read.groups()),
         tools=tuple(_any_of(names) for names in read.lists("names.tools")),
-        common=frozenset(read.texts("names.common")),
-        chinese_name=_chinese_name(
-            read.text("names.chinese_surnames"), read.text("names.chinese_before"), read.texts("names.chinese_after")
-        ),
-        order=_any_of(read.texts("order.words")),
-        function_words=frozenset(read.texts("words.function")),
+        empty_words=frozenset(read.texts("empty.words")),
+        empty_chinese=_any_of(read.texts("empty.chinese")),
+        empty_endings=frozenset(read.texts("empty.chinese_endings")),
     )
 
 
@@ -128,22 +110,6 @@ class _Reader:
             raise self.refused(entry, "must map words to whole numbers")
         return {str(word).casefold(): str(number) for word, number in value.items()}
 
-    def groups(self) -> list[Group]:
-        rows = self.tables.get("group")
-        if not isinstance(rows, list):
-            raise self.refused("group", "must be a list of tables: [[group]]")
-        groups = []
-        for i, row in enumerate(rows):
-            entry = f"group[{i}]"
-            if not isinstance(row, Mapping) or not isinstance(row.get("name"), str):
-                raise self.refused(entry, "must be a table with a name")
-            values = row.get("values")
-            if not isinstance(values, list) or len(values) < 2:
-                raise self.refused(f"{entry} {row['name']!r}", "needs at least two values")
-            patterns = tuple(_any_of(self._texts(f"{entry} {row['name']!r}", value)) for value in values)
-            groups.append(Group(str(row["name"]), row.get("always") is True, patterns))
-        return groups
-
 
 def _any_of(phrases: Sequence[str]) -> Pattern:
     longest_first = sorted(phrases, key=len, reverse=True)
@@ -183,9 +149,3 @@ def _quantity(units: Sequence[str]) -> Pattern:
         rf"(?:[\s-]?(?P<unit>(?:{'|'.join(latin)})(?![a-z0-9_])|{'|'.join(other)})|(?![a-z0-9_]))",
         re.ASCII,
     )
-
-
-def _chinese_name(surnames: str, before: str, after: Sequence[str]) -> Pattern:
-    followers = "|".join(re.escape(word) for word in after)
-    start = "".join(re.escape(character) for character in before)
-    return re.compile(rf"(?:^|(?<=[{start}]))[{re.escape(surnames)}][\u4e00-\u9fff]{{1,2}}?(?=$|{followers})")

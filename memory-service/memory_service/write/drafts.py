@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+import orjson
+
 from memory_service.domain import Entity, Json, Kind, KindChoice, Memory, Outcome, new_id
 from memory_service.errors import InvalidFields, TooLarge
 from memory_service.settings import Heat, Limits, Write
@@ -133,8 +135,8 @@ def merge_duplicate(existing: Memory, draft: Draft, now: datetime, limits: Limit
             "tags", f"with the {len(existing.tags)} of the same memory these are above {limits.tags_max}"
         )
     if len(to_json(metadata)) > limits.metadata_bytes_max:
-        raise TooLarge(
-            f"metadata: together with that of the same memory above {limits.metadata_bytes_max} bytes of JSON"
+        raise TooLarge.of(
+            "metadata", f"together with that of the same memory above {limits.metadata_bytes_max} bytes of JSON"
         )
     touched = replace(existing, last_accessed_at=now, access_count=existing.access_count + 1)
     if tags == existing.tags and len(metadata) == len(existing.metadata) and existing.state != "cold":
@@ -186,9 +188,14 @@ def differences(before: Memory, after: Memory) -> dict[str, dict[str, Any]]:
     found = {}
     for name in fields:
         old, new = getattr(before, name), getattr(after, name)
-        if old != new:
+        if old != new or (name == "metadata" and _json(old) != _json(new)):
             found[name] = {"from": _plain(old), "to": _plain(new)}
     return found
+
+
+def _json(metadata: Mapping[str, Any]) -> bytes:
+    """To Python 1, 1.0 and True are equal; the order of the names is nothing that is kept."""
+    return orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS)
 
 
 def _plain(value: Any) -> Any:

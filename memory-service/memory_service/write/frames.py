@@ -37,6 +37,12 @@ class Difference:
         return all(any(t.kind in EXACT for t in value) for value in (self.was, self.now))
 
     @property
+    def as_many(self) -> bool:
+        """As many numbers and addresses as before."""
+        was, now = (sum(t.kind in EXACT for t in value) for value in (self.was, self.now))
+        return was == now
+
+    @property
     def more_specific(self) -> bool:
         """One value is part of the other: more specific, not another."""
         if self.exact:
@@ -137,6 +143,8 @@ def _same_subject(one: _Said, other: _Said, rules: ConflictRules) -> bool:
     fewer, more = sorted((one.about(common, rules), other.about(common, rules)), key=len)
     named = other.attributes if more is not None and set(more) <= {t.text for t in other.tokens} else one.attributes
     extra = [t for text, t in more.items() if text not in fewer]
+    if any(len(t.text) == 1 and t.text.isascii() for t in extra):
+        return False  # node B is not node A, whose name reads like an article
     if not set(fewer) <= set(more) or (extra and (one.attributes or other.attributes) and not named):
         return False
     shared = set(fewer) or {t.text for t in one.named} & {t.text for t in other.named}

@@ -1,6 +1,6 @@
 """Which memories may a new or changed one name as related?
 
-Those that are there for the caller, of the same user or the common pool (or anybody's, when it is itself of the common pool), and
+Those that the caller may read, of the same user or the common pool (or anybody's, when it is itself of the common pool), and
 that have room for one relation more.  Asked before the transaction, so writers at the same moment can go over the bound by what
 they write; `POST /v1/relations` counts under a lock.
 """
@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from memory_service.domain import Caller, Clock
+from memory_service.domain import SHARED_USER, Caller, Clock
 from memory_service.errors import HindsightError, InvalidFields
 from memory_service.stores.postgres import memories, relations
 from memory_service.stores.postgres.pool import Connection, Postgres
@@ -43,7 +43,7 @@ class Known:
             return None
         if not relations.may_be_tied(user_id, self.owners[one]):
             return "is a memory of another user, and neither is shared"
-        if self.counts[one] >= self.most:
+        if self.owners[one] != SHARED_USER and self.counts[one] >= self.most:  # everybody may point at the common pool
             return f"this memory has {self.most} relations already, which is the most it can have"
         return None
 
@@ -64,7 +64,7 @@ class RelatedMemories:
         async def read(connection: Connection) -> Known:
             rows = await memories.get_many(connection, caller.tenant, ids)
             now = self._clock()
-            owners = {r.id: r.user_id for r in rows if caller.may_act_for(r.user_id) and not r.expired(now)}
+            owners = {r.id: r.user_id for r in rows if caller.may_read(r.user_id) and not r.expired(now)}
             counted = await relations.counts(connection, caller.tenant, list(owners), self._most)
             return Known(owners, Counter(counted), self._most)
 

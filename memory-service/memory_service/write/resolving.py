@@ -18,6 +18,7 @@ from memory_service.stores.postgres import conflicts, memories
 from memory_service.stores.postgres.conflicts import Conflict, ConflictState, Resolution
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.vocabulary import Vocabulary
+from memory_service.write.disputes import carried, inherited, set_against
 from memory_service.write.drafts import Draft, complete
 from memory_service.write.indexing import indexed_text
 from memory_service.write.rules import SummaryRules
@@ -89,6 +90,10 @@ class Conflicts:
 
         async def work(connection: Connection) -> Disputed:
             now = self._clock()
+            seen = await conflicts.get(connection, caller, conflict_id)
+            if seen is None:
+                raise NotFound
+            await self._storing.line_up(connection, caller.tenant, seen.user_id)
             found = await conflicts.get(connection, caller, conflict_id, lock=True)
             if found is None:
                 raise NotFound
@@ -108,8 +113,11 @@ class Conflicts:
                 "new": {old.id: new.id}, "old": {new.id: old.id}, "both": {},
                 "merged": {old.id: merged.id, new.id: merged.id} if merged else {},
             }[keep]  # fmt: skip
-            old = await self._settle(connection, caller, old, successors.get(old.id), now)
-            new = await self._settle(connection, caller, new, successors.get(new.id), now)
+            standing = {m.id: m for m in (old, new, *((merged,) if merged else ()))}
+            carries = await self._passed_on(connection, caller, found, successors, standing, now)
+            old = await self._settle(connection, caller, old, successors.get(old.id), carries[old.id], now)
+            new = await self._settle(connection, caller, new, successors.get(new.id), carries[new.id], now)
+            merged = replace(merged, conflict_id=carries[merged.id]) if merged else None
             told = replace(found, state="resolved", resolution=keep, resolved_at=now, resolved_by=caller.actor)
             result = Disputed(told, old, new, merged)
             await record(connection, result)
@@ -119,13 +127,56 @@ class Conflicts:
         self._nudge()
         return resolved
 
+    async def _passed_on(
+        self,
+        connection: Connection,
+        caller: Caller,
+        decided: Conflict,
+        successors: dict[UUID, UUID],
+        standing: dict[UUID, Memory],
+        now: datetime,
+    ) -> dict[UUID, UUID | None]:
+        """What else waits of the two sides goes to who took their place → the conflict that each of `standing` carries now.
+
+        The others of the dispute are told at once, without a version of theirs.
+        """
+        tenant, most = caller.tenant, self._storing.contradictions.numbers.dispute_max
+        waiting = await conflicts.open_of(connection, tenant, [decided.old_id, decided.new_id], most)
+        pairs, over = inherited(decided, successors, waiting)
+        asked = sorted({i for pair in pairs for i in (pair.one, pair.other)} - {*standing})
+        others = await memories.get_many(connection, tenant, asked) if asked else []
+        rows = {**standing, **{m.id: m for m in others}}
+        for pair in pairs:
+            older, newer = sorted((rows[pair.one], rows[pair.other]), key=lambda m: m.id.int)
+            reason = self._storing.contradictions.reason_between(newer, older)
+            set_up = set_against(pair, rows, reason, now)
+            if set_up is not None:
+                await (conflicts.insert if pair.conflict is None else conflicts.move)(connection, set_up)
+        for one in over:  # the side that is left stands
+            keep: Resolution = "new" if one.old_id in successors else "old"
+            await conflicts.resolve(connection, tenant, one.id, keep, now, caller.actor)
+        group = standing[decided.new_id].conflict_id or decided.id
+        members = {*standing, *await conflicts.members(connection, tenant, group, most)}
+        left = await conflicts.open_of(connection, tenant, sorted(members), most)
+        carries = carried(members, left)
+        sides = (decided.old_id, decided.new_id)  # these get versions that say what they carry
+        await conflicts.carry(connection, tenant, {i: one for i, one in carries.items() if i not in sides})
+        return carries
+
     async def _settle(
-        self, connection: Connection, caller: Caller, memory: Memory, successor: UUID | None, now: datetime
+        self,
+        connection: Connection,
+        caller: Caller,
+        memory: Memory,
+        successor: UUID | None,
+        waiting: UUID | None,
+        now: datetime,
     ) -> Memory:
-        """One side after the decision: superseded or not, and part of its next open conflict, if there is one."""
-        waiting = await conflicts.open_of(connection, caller.tenant, memory.id)
+        """One side after the decision: superseded or not, and part of what is left of its dispute, if anything is."""
         after = replace(memory, conflict_id=waiting, updated_at=now, version=memory.version + 1)
         if successor is not None and memory.state in ("active", "cold"):
-            after = replace(after, state="superseded", superseded_by=successor, valid_to=now)
+            after = replace(
+                after, state="superseded", superseded_by=successor, valid_to=max(now, memory.valid_from or now)
+            )
         await self._storing.change_state(connection, memory, after, caller, "resolved")
         return after

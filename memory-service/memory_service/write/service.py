@@ -25,7 +25,7 @@ from memory_service.stores.postgres import memories, outbox
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.vocabulary import Vocabulary
 from memory_service.write.contradictions import Contradictions
-from memory_service.write.drafts import Draft, Written, apply_patch, complete, following, plain_summary
+from memory_service.write.drafts import Draft, Written, apply_patch, complete, differences, following, plain_summary
 from memory_service.write.duplicates import content_hash
 from memory_service.write.indexing import indexed_text
 from memory_service.write.plan import Prepared
@@ -151,7 +151,10 @@ class MemoryWriter:
         expected_version: int | None,
         cause: str = "update",
     ) -> Memory:
-        """Change the named fields.  Raises NotFound, or StaleVersion when `expected_version` is not the current one."""
+        """Change the named fields; what they say already makes no version and no work.
+
+        Raises NotFound, or StaleVersion when `expected_version` is not the current one.
+        """
         related = patch.get("related_ids") or ()
         known = await self._related.known(caller, related)
         reading = await self._by_rules(patch["content"]) if "content" in patch else None
@@ -161,15 +164,20 @@ class MemoryWriter:
             memory = await self._locked(connection, caller, memory_id, expected_version)
             if (problem := known.problem(related, memory.user_id, memory.related_ids)) is not None:
                 raise problem
-            follows = await self._following(memory, reading) if reading is not None else None
+            follows = None
+            if reading is not None and patch["content"] != memory.content:
+                follows = await self._following(memory, reading)
             patched = apply_patch(memory, patch, follows, self._clock())
             changed = await self._erasing.released(connection, memory, patched)
+            if not differences(memory, changed):
+                return memory
             await self._storing.replace(connection, memory, changed, caller, cause)
             await self._erasing.follow(connection, memory, changed)
             return replace(changed, index_state="pending")
 
         changed = await self._postgres.transaction(work)
-        self._nudge()
+        if changed.index_state == "pending":
+            self._nudge()
         return changed
 
     async def delete(self, caller: Caller, memory_id: UUID, expected_version: int | None = None) -> Memory:

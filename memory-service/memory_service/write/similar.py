@@ -1,8 +1,8 @@
 """Is there a memory that says the same in other words?
 
 Embeds each text once (the vectors stay in the embedder's cache, where the relay finds them), asks Qdrant for the nearest
-memories of the user in one call, and lets duplicates.same_meaning decide.  With Qdrant or the model down the answer is no:
-a write must not depend on them.
+memories of the user in one call, and lets duplicates.same_meaning decide.  With Qdrant or the model down, or Qdrant late, the
+answer is no: a write must not depend on them.
 """
 
 import asyncio
@@ -84,8 +84,9 @@ class SimilarMemories:
             vectors = await self._embedder.embed_passages([chunks[m.id][0] for m in single])
             asked = [(vector, self._filter(caller, m)) for vector, m in zip(vectors, single, strict=True)]
             limit = max(self._numbers.duplicate_candidates, self._neighbours)
-            nearest = await self._index.search_many(asked, limit)
-        except (StoreUnavailable, ModelUnavailable, PointRefused):
+            async with asyncio.timeout(self._numbers.similar_deadline_s):
+                nearest = await self._index.search_many(asked, limit)
+        except (StoreUnavailable, ModelUnavailable, PointRefused, TimeoutError):
             return {}
         kept = [
             [h for h in hits if m.kind == "semantic" or h.cosine > self._numbers.duplicate_cosine]

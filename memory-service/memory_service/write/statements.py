@@ -5,7 +5,7 @@ Questions, guesses, conditions and stories state nothing.  Comparing statements 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memory_service.write.conflict_rules import ConflictRules, Role, token_of
 from memory_service.write.duplicates import arabic, normalise_text
@@ -29,22 +29,31 @@ _POSSESSIVE = re.compile(r"['’]s\b")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`text` is compared, `shown` is quoted; `weak` ones only keep their neighbours apart."""
+    """`text` is compared, `shown` is quoted; `weak` ones only keep their neighbours apart.
+
+    It stands at `start` to `end` of its sentence.
+    """
 
     text: str
     shown: str
     kind: str = "word"
     weak: bool = False
+    start: int = field(default=0, compare=False)
+    end: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A sentence as tokens, whether it is negated, and what else it says of itself.  `whole` is False for a clause of it."""
+    """A sentence as tokens, whether it is negated, and what else it says of itself.  `whole` is False for a clause of it.
+
+    `persons`: which of the rules' persons it speaks of.
+    """
 
     tokens: tuple[Token, ...]
     negated: bool
     marks: frozenset[Role]
     whole: bool = True
+    persons: frozenset[int] = frozenset()
 
     @property
     def strong(self) -> tuple[Token, ...]:
@@ -96,18 +105,25 @@ def _statement(sentence: str, rules: ConflictRules, *, whole: bool = True) -> St
         if typed and typed.group():
             kind = typed.lastgroup or "word"
             shown = typed.group()
-            tokens.append(Token(re.sub(r"\s", "", shown).removeprefix("v") if kind == "number" else shown, shown, kind))
+            text = re.sub(r"\s", "", shown).removeprefix("v") if kind == "number" else shown
+            tokens.append(Token(text, shown, kind, start=at, end=typed.end()))
             at = typed.end()
-        elif phrase:
+        elif phrase and not _starts_a_word(rest, phrase, tokens, rules):
             word = rules.words[" ".join(phrase.group().split())]
             marks |= word.roles
             negations += len(word.roles & {"negation", "flip", "ended"})
             if word.token:
-                tokens.append(Token(word.token, phrase.group(), weak="weak" in word.roles))
+                weak = "weak" in word.roles
+                tokens.append(Token(word.token, phrase.group(), weak=weak, start=at, end=phrase.end()))
             at = phrase.end()
         else:
             at = _plain(rest, at, tokens, rules)
-    return Statement(tuple(tokens), negations % 2 == 1, frozenset(marks), whole)
+    return Statement(tuple(tokens), negations % 2 == 1, frozenset(marks), whole, _persons(sentence, rules))
+
+
+def _persons(sentence: str, rules: ConflictRules) -> frozenset[int]:
+    named = rules.not_persons.sub(" ", sentence)
+    return frozenset(number for number, person in enumerate(rules.persons) if person.search(named))
 
 
 def _plain(rest: str, at: int, tokens: list[Token], rules: ConflictRules) -> int:
@@ -116,10 +132,20 @@ def _plain(rest: str, at: int, tokens: list[Token], rules: ConflictRules) -> int
     if plain is None:
         return at + 1
     if plain.lastgroup == "word":
-        tokens.append(Token(token_of(plain.group()), plain.group()))
+        tokens.append(Token(token_of(plain.group()), plain.group(), start=at, end=plain.end()))
         return plain.end()
     end = at + 1
     while end < plain.end() and not rules.phrases.match(rest, end):
         end += 1
-    tokens.append(Token(rest[at:end], rest[at:end]))
+    tokens.append(Token(rest[at:end], rest[at:end], start=at, end=end))
     return end
+
+
+def _starts_a_word(rest: str, phrase: re.Match[str], tokens: Sequence[Token], rules: ConflictRules) -> bool:
+    """Is this particle the first character of a value: 上 of 上海 behind 在, with more of a word after it?"""
+    if phrase.group() not in rules.word_starts or not tokens:
+        return False
+    before, after = tokens[-1], _PLAIN.match(rest, phrase.end())
+    opened = phrase.start() - before.end <= 1 and before.shown in rules.value_after
+    goes_on = after is not None and after.lastgroup == "run" and rules.phrases.match(rest, phrase.end()) is None
+    return opened and goes_on

@@ -13,7 +13,7 @@ from memory_service.domain import LIVE_STATES, Caller, Memory
 from memory_service.errors import HindsightError, InvalidFields, TooLarge
 from memory_service.settings import Limits
 from memory_service.shapes import memory_json
-from memory_service.stores.postgres import changes, conflicts, memories, relations
+from memory_service.stores.postgres import changes, conflicts, erasing, memories, relations
 from memory_service.stores.postgres.pool import Connection
 from memory_service.vocabulary import Vocabulary
 from memory_service.write.contradictions import Contradictions, Settled
@@ -36,9 +36,10 @@ class Storing:
     async def store(
         self, connection: Connection, caller: Caller, prepared: Sequence[Prepared], now: datetime
     ) -> list[Written | HindsightError]:
-        """One result for each, in order."""
+        """One result for each, in order.  Raises UserBeingErased."""
         if not prepared:
             return []
+        await erasing.admit(connection, caller.tenant, {p.memory.user_id for p in prepared})
         plan, placed = await self._placed(connection, caller, prepared, now)
         settled = await self._settled(connection, plan, prepared, now)
         texts = {p.memory.id: p.text for p in prepared}
@@ -53,6 +54,11 @@ class Storing:
         await self._keep(connection, caller, settled)
         await _tie_related(connection, caller.tenant, placed, prepared, now)
         return [_answered(w, p, plan, settled) for w, p in zip(placed, prepared, strict=True)]
+
+    async def line_up(self, connection: Connection, tenant: str, user_id: str) -> None:
+        """Nobody else writes a statement of this user, or decides about two, until we commit.  Raises UserBeingErased."""
+        await erasing.admit(connection, tenant, [user_id])
+        await memories.lock_texts(connection, [lock_key(tenant, user_id, STATEMENTS)])
 
     async def replace(self, connection: Connection, before: Memory, after: Memory, caller: Caller, cause: str) -> None:
         """Write `after`, keeping `before` as a version when the version rose."""
@@ -97,6 +103,8 @@ class Storing:
         for standing in settled.standings.values():
             if standing.conflict is not None:
                 await conflicts.insert(connection, standing.conflict)
+                if standing.dispute is not None:
+                    await conflicts.join(connection, caller.tenant, standing.dispute, standing.conflict.id)
         for before, after in settled.changed:
             cause = "superseded" if after.state == "superseded" else "conflict"
             await self.change_state(connection, before, after, caller, cause)

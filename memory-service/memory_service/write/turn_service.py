@@ -20,6 +20,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from uuid import UUID, uuid4
 
 from memory_service.access import require_user, require_writer
@@ -27,7 +28,7 @@ from memory_service.domain import Caller, Clock, new_id
 from memory_service.errors import HindsightError, StoreUnavailable
 from memory_service.models.ports import LanguageModel
 from memory_service.secrets import Secrets
-from memory_service.stores.postgres import memories
+from memory_service.stores.postgres import erasing, memories
 from memory_service.stores.postgres import turns as written_turns
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.stores.session_buffer import Entry, SessionBuffer, SessionKey
@@ -47,10 +48,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Claims:
-    """What this request holds of a session's buffer: `mine` it brought along, `taken` waited there."""
+    """What this request holds of a session's buffer: `mine` it brought along, `taken` waited there.
+
+    `began`: before the buffer was read.
+    """
 
     key: SessionKey
     holder: str
+    began: datetime
     mine: set[int] = field(default_factory=set)
     taken: set[int] = field(default_factory=set)
 
@@ -84,14 +89,14 @@ class Turns:
         """Add dialogue to its session and write what is due.  Raises Forbidden, StoreUnavailable."""
         require_writer(caller)
         require_user(caller, request.user_id)
-        claims = _Claims(SessionKey(caller.tenant, request.user_id, request.session_id), uuid4().hex)
+        claims = self._claims(SessionKey(caller.tenant, request.user_id, request.session_id))
         own = await asyncio.to_thread(self._arrived, request)  # masking a megabyte takes its time
         try:
             entries = await self._appended(caller, claims, request.batch, own)
         except StoreUnavailable as error:
             if error.store != "redis":
                 raise
-            return await self._without_buffer(caller, request, own, record, error)
+            return await self._without_buffer(caller, claims, request, own, record, error)
         try:
             return await self._handle(caller, claims, entries, request.task_id, record)
         except Exception:  # nothing was acknowledged, so what came with this request leaves the buffer again
@@ -104,7 +109,7 @@ class Turns:
         require_user(caller, user_id)
         written: list[WrittenTurn] = []
         for key in await self._buffer.sessions_of(caller.tenant, user_id):
-            claims = _Claims(key, uuid4().hex)
+            claims = self._claims(key)
             try:
                 entries = await self._buffer.append(key, claims.holder, claims.holder) or []
                 answer = await self._handle(caller, claims, entries, task_id, no_record, ended=True)
@@ -119,6 +124,9 @@ class Turns:
         return await self._buffer.delete_user(tenant, user_id)
 
     # Steps.
+
+    def _claims(self, key: SessionKey) -> _Claims:
+        return _Claims(key, uuid4().hex, self._clock())
 
     def _arrived(self, request: TurnsRequest) -> list[Held]:
         """The request's messages without secrets, dated, numbered from 0; the tool's status belongs to the last."""
@@ -140,7 +148,7 @@ class Turns:
         payloads = [payload_of(one) for one in own]
         entries = await self._buffer.append(claims.key, batch, claims.holder, payloads)
         if entries is None:
-            emptying = _Claims(claims.key, uuid4().hex)
+            emptying = self._claims(claims.key)
             waiting = await self._buffer.append(claims.key, emptying.holder, emptying.holder) or []
             try:
                 await self._handle(caller, emptying, waiting, None, no_record, overfull=True)
@@ -177,9 +185,9 @@ class Turns:
             held = [one for one in held if one.number in claims.mine | claims.taken]
             fresh = claims.mine | (lapsed & claims.taken)
             plan = await asyncio.to_thread(plan_turns, held, fresh, occasion, self._rules)
-        answer = await self._written(caller, claims.key.user_id, held, plan, task_id, record)
+        answer = await self._written(caller, claims, held, plan, task_id, record)
         await self._settled(claims, held, plan, gone & claims.taken, _statements(plan, answer.written))
-        await self._noted(caller, claims.key.user_id, task_id, answer.notes)
+        await self._noted(caller, claims, task_id, answer.notes)
         return answer
 
     async def _unwritten(self, caller: Caller, key: SessionKey, entries: Sequence[Entry]) -> list[Held]:
@@ -228,14 +236,18 @@ class Turns:
     async def _written(
         self,
         caller: Caller,
-        user_id: str,
+        claims: _Claims,
         held: Sequence[Held],
         plan: TurnPlan,
         task_id: str | None,
         record: Record,
         degraded: tuple[str, ...] = (),
     ) -> TurnsAnswer:
-        """The memories, the notes about their messages and the kept answer, in one transaction."""
+        """The memories, the notes about their messages and the kept answer, in one transaction.
+
+        Raises UserBeingErased: what was in the buffer when the request began may be erased by now.
+        """
+        user_id = claims.key.user_id
         read = await self._read(plan, held)
 
         def answered(results: Sequence[Written | HindsightError]) -> TurnsAnswer:
@@ -243,6 +255,7 @@ class Turns:
             return TurnsAnswer(plan.waiting, plan.triggers, written, _notes(plan, read, written, task_id), degraded)
 
         async def commit(connection: Connection, results: Sequence[Written | HindsightError]) -> None:
+            await erasing.admit(connection, caller.tenant, [user_id], claims.began)
             if plan.touched:
                 ids = {
                     one.id: None if one.number in plan.drops else plan.cuts[one.number]
@@ -299,17 +312,29 @@ class Turns:
                 forget_batch=batch,
             )
 
-    async def _noted(self, caller: Caller, user_id: str, task_id: str | None, notes: TaskNotes | None) -> None:
-        """Working memory may be gone or full by now: what it would be told is in Postgres or in the buffer."""
+    async def _noted(self, caller: Caller, claims: _Claims, task_id: str | None, notes: TaskNotes | None) -> None:
+        """Working memory may be gone or full by now: what it would be told is in Postgres or in the buffer.
+
+        An erasure waits until it is told, or it is told nothing: a task that was begun since must not hear of what is erased.
+        """
         if notes is None or task_id is None:
             return
+        user_id = claims.key.user_id
         try:
-            await self._working.note(caller, user_id, task_id, notes.facts, notes.failures, notes.steps)
+            async with self._postgres.connection() as connection, connection.transaction():
+                await erasing.admit(connection, caller.tenant, [user_id], claims.began)
+                await self._working.note(caller, user_id, task_id, notes.facts, notes.failures, notes.steps)
         except HindsightError as error:
             log.warning("working memory was not told of turns: %s", error.code)
 
     async def _without_buffer(
-        self, caller: Caller, request: TurnsRequest, own: Sequence[Held], record: Record, error: StoreUnavailable
+        self,
+        caller: Caller,
+        claims: _Claims,
+        request: TurnsRequest,
+        own: Sequence[Held],
+        record: Record,
+        error: StoreUnavailable,
     ) -> TurnsAnswer:
         """Redis is down: all or nothing.  Raises `error` when nothing triggers."""
         occasion = Occasion(request.user_id, request.session_id, self._clock())
@@ -320,7 +345,7 @@ class Turns:
         if plan.waiting:  # what triggers nothing can't wait either
             whole = await asyncio.to_thread(plan_turns, own, fresh, replace(occasion, overfull=True), self._rules)
             plan = replace(whole, triggers=plan.triggers)
-        return await self._written(caller, request.user_id, own, plan, None, record, ("redis",))
+        return await self._written(caller, claims, own, plan, None, record, ("redis",))
 
 
 def _shown(read: ReadDraft, result: Written | HindsightError) -> WrittenTurn:

@@ -42,6 +42,38 @@ def test_a_number_in_the_same_place_is_an_update() -> None:
     assert verdict.reason == 'port: was "22", now "49222"'
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("My port is 80.", "Your port is 81."),
+        ("My port is 80.", "His port is 81."),
+        ("The port is 80.", "Her port is 81."),
+        ("我的端口是80", "他的端口是81"),
+        ("I live in Berlin.", "He lives in Hamburg."),
+        ("我不吃辣", "他吃辣"),
+        ("node A listens on port 80", "node B listens on port 81"),
+        ("node b listens on port 80", "node a listens on port 81"),
+        ("库A的版本是1.0", "库B的版本是2.0"),
+    ],
+)
+def test_what_is_said_of_one_is_not_said_of_another(old: str, new: str) -> None:
+    assert between(old, new) is None
+    assert between(new, old) is None
+
+
+def test_who_takes_part_may_stay_unnamed() -> None:
+    assert between("My port is 80.", "The port is 81.") == Verdict("update", "port", "80", "81")
+    assert between("The user lives in Berlin.", "I live in Hamburg now.") == Verdict(
+        "update", "residence", "berlin", "hamburg"
+    )
+
+
+def test_one_value_in_the_place_of_two_is_asked_about() -> None:
+    found = between("The api listens on port 80 and 443.", "The api listens on port 8080.")
+    assert found is not None
+    assert found.relation == "contradiction"
+
+
 def test_another_preference_of_the_same_kind_is_a_contradiction() -> None:
     verdict = between("I prefer tea.", "I prefer coffee.")
     assert verdict == Verdict("contradiction", "preference", "tea", "coffee")
@@ -158,4 +190,41 @@ def test_the_same_thing_in_other_words_is_seen(old: str, new: str, relation: str
     ],
 )
 def test_a_value_of_something_else_or_of_another_time_is_left_alone(old: str, new: str) -> None:
+    assert between(old, new) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "values"),
+    [
+        ("我住在北京。", "我住在上海。", ("北京", "上海")),
+        ("我住在上海。", "我住在海南。", ("上海", "海南")),
+        ("我住在里斯本。", "我住在和田。", ("里斯本", "和田")),
+        ("我的名字叫和平。", "我的名字叫建国。", ("和平", "建国")),
+        ("我的老板是会长。", "我的老板是上官。", ("会长", "上官")),
+        ("The office is in 北京.", "The office is in 上海.", ("北京", "上海")),
+        ("The API runs on port 8080.", "The API runs on port 8081.", ("8080", "8081")),
+        ("I live in New York.", "I live in New Delhi.", ("new york", "new delhi")),
+        ("My manager is John Smith.", "My manager is John Doe.", ("john smith", "john doe")),
+        ("My name is Jean-Luc.", "My name is Jean-Paul.", ("jean-luc", "jean-paul")),
+        ("My favorite color is blue.", "My favorite color is red.", ("blue", "red")),
+    ],
+)
+def test_the_reason_names_whole_values_not_only_what_differs_in_them(
+    old: str, new: str, values: tuple[str, str]
+) -> None:
+    verdict = between(old, new)
+    assert verdict is not None
+    assert (verdict.old_value, verdict.new_value) == values
+    assert all(f'"{value}"' in verdict.reason for value in values)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("用户在会上发言。", "用户在会上提问。"),
+        ("我和同事在公司里吃饭。", "我和同事在家里吃饭。"),
+        ("我喜欢在早上跑步。", "我喜欢在公园跑步。"),
+    ],
+)
+def test_a_particle_behind_a_preposition_makes_no_contradiction(old: str, new: str) -> None:
     assert between(old, new) is None

@@ -58,6 +58,6 @@ def test_a_hostile_pair_is_compared_in_bounded_time(piece: str) -> None:
 
 def test_a_bad_contrasts_file_is_refused_by_name(tmp_path: Path) -> None:
     shipped = (CONFIG / "contrasts.toml").read_text(encoding="utf-8")
-    (tmp_path / "contrasts.toml").write_text(shipped.replace('[["on"], ["off"]]', '[["on"]]'), encoding="utf-8")
-    with pytest.raises(SetupRefused, match="on or off"):
+    (tmp_path / "contrasts.toml").write_text(shipped.replace('["吧", ', '["吧", 1, '), encoding="utf-8")
+    with pytest.raises(SetupRefused, match=r"empty\.chinese_endings"):
         load_contrasts(tmp_path / "contrasts.toml")

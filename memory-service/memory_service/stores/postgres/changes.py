@@ -42,6 +42,14 @@ UPDATE memory m SET related_ids = ARRAY(SELECT r FROM unnest(m.related_ids) AS r
 WHERE m.tenant = %(t)s AND ((m.related_ids <> '{}' AND m.related_ids && %(ids)s::uuid[])
                          OR (m.source_memory_ids <> '{}' AND m.source_memory_ids && %(ids)s::uuid[]))
 """
+# Who carried a conflict of these carries the newest that is left to it.
+UNLINK_CONFLICTS = """
+UPDATE memory m SET conflict_id = (
+    SELECT c.id FROM memory_conflict c WHERE c.tenant = %(t)s AND c.state = 'open' AND (c.old_id = m.id OR c.new_id = m.id)
+      AND c.old_id <> ALL(%(ids)s::uuid[]) AND c.new_id <> ALL(%(ids)s::uuid[]) ORDER BY c.created_at DESC, c.id DESC LIMIT 1)
+WHERE m.tenant = %(t)s AND m.conflict_id = ANY(ARRAY(
+    SELECT id FROM memory_conflict WHERE tenant = %(t)s AND (old_id = ANY(%(ids)s::uuid[]) OR new_id = ANY(%(ids)s::uuid[]))))
+"""
 UNLINK_EXPERIENCES = """
 UPDATE experience SET source_memory_ids = ARRAY(SELECT s FROM unnest(source_memory_ids) AS s WHERE s <> ALL(%(ids)s::uuid[]))
 WHERE tenant = %(t)s AND source_memory_ids <> '{}' AND source_memory_ids && %(ids)s::uuid[]
@@ -122,8 +130,7 @@ async def erase(connection: Connection, tenant: str, ids: Sequence[UUID]) -> int
         "DELETE FROM memory_version WHERE tenant = %(t)s AND memory_id = ANY(%(ids)s)",
         "DELETE FROM memory_feedback WHERE tenant = %(t)s AND memory_id = ANY(%(ids)s)",
         "DELETE FROM memory_relations WHERE tenant = %(t)s AND (source_id = ANY(%(ids)s) OR target_id = ANY(%(ids)s))",
-        """UPDATE memory SET conflict_id = NULL WHERE tenant = %(t)s AND conflict_id = ANY(ARRAY(
-           SELECT id FROM memory_conflict WHERE tenant = %(t)s AND (old_id = ANY(%(ids)s) OR new_id = ANY(%(ids)s))))""",
+        UNLINK_CONFLICTS,
         """UPDATE memory SET superseded_by = NULL WHERE tenant = %(t)s AND superseded_by = ANY(%(ids)s)""",
         UNLINK_MEMORIES,
         UNLINK_EXPERIENCES,

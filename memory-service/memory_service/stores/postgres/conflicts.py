@@ -4,7 +4,7 @@ Statements over memory_conflict, and the memories that a new statement must be c
 Run inside the caller's transaction; write/storing.py and write/resolving.py decide.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -104,15 +104,58 @@ async def resolve(
     )
 
 
-async def open_of(connection: Connection, tenant: str, memory_id: UUID) -> UUID | None:
-    """The newest open conflict that this memory is part of."""
-    row = await fetch_one(
+async def open_of(connection: Connection, tenant: str, memory_ids: Sequence[UUID], limit: int) -> list[Conflict]:
+    """Open conflicts that any of these memories is part of, the newest first."""
+    rows = await fetch_all(
         connection,
-        """SELECT id FROM memory_conflict WHERE tenant = %(tenant)s AND state = 'open' AND (old_id = %(id)s OR new_id = %(id)s)
-           ORDER BY created_at DESC, id DESC LIMIT 1""",
-        {"tenant": tenant, "id": memory_id},
+        f"""SELECT {COLUMNS} FROM memory_conflict WHERE tenant = %(tenant)s AND state = 'open'
+              AND (old_id = ANY(%(ids)s) OR new_id = ANY(%(ids)s)) ORDER BY created_at DESC, id DESC LIMIT %(limit)s""",
+        {"tenant": tenant, "ids": list(memory_ids), "limit": limit},
     )
-    return row[0] if row else None
+    return [_conflict(row) for row in rows]
+
+
+async def move(connection: Connection, conflict: Conflict) -> None:
+    """An open conflict is about other memories, or for another reason, than it was."""
+    await execute(
+        connection,
+        """UPDATE memory_conflict SET old_id = %(old)s, new_id = %(new)s, reason = %(reason)s
+           WHERE id = %(id)s AND tenant = %(tenant)s AND state = 'open'""",
+        {"id": conflict.id, "tenant": conflict.tenant, "old": conflict.old_id, "new": conflict.new_id,
+         "reason": conflict.reason},
+    )  # fmt: skip
+
+
+async def join(connection: Connection, tenant: str, dispute: UUID, newest: UUID) -> None:
+    """Who carries the conflict `dispute` carries `newest` from now on, which one of them has been drawn into.
+
+    No version of theirs: nothing about them was said, and a dispute of many would write as many each time.
+    """
+    await execute(
+        connection,
+        "UPDATE memory SET conflict_id = %(newest)s WHERE tenant = %(tenant)s AND conflict_id = %(dispute)s",
+        {"tenant": tenant, "dispute": dispute, "newest": newest},
+    )
+
+
+async def members(connection: Connection, tenant: str, dispute: UUID, limit: int) -> list[UUID]:
+    """Memories that carry this conflict."""
+    rows = await fetch_all(
+        connection,
+        """SELECT id FROM memory WHERE tenant = %(tenant)s AND conflict_id = %(dispute)s ORDER BY id DESC LIMIT %(limit)s""",
+        {"tenant": tenant, "dispute": dispute, "limit": limit},
+    )
+    return [row[0] for row in rows]
+
+
+async def carry(connection: Connection, tenant: str, carried: Mapping[UUID, UUID | None]) -> None:
+    """Memories carry these conflicts, or none."""
+    await execute(
+        connection,
+        """UPDATE memory m SET conflict_id = x.conflict FROM unnest(%(ids)s::uuid[], %(conflicts)s::uuid[]) AS x(id, conflict)
+           WHERE m.tenant = %(tenant)s AND m.id = x.id AND m.conflict_id IS DISTINCT FROM x.conflict""",
+        {"tenant": tenant, "ids": list(carried), "conflicts": list(carried.values())},
+    )
 
 
 async def unindexed_statements(
