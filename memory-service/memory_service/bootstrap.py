@@ -31,8 +31,8 @@ from memory_service.jobs.schedule import Schedule
 from memory_service.lifecycle.compress_rules import CompressNumbers, load_text_patterns
 from memory_service.lifecycle.compressing import Compression, Midpoints
 from memory_service.lifecycle.cooling import Cooling, CoolingNumbers
-from memory_service.lifecycle.erasure import Erasure
-from memory_service.lifecycle.families import Families
+from memory_service.lifecycle.erasure import Erasure, ErasureNumbers
+from memory_service.lifecycle.families import Disputes, Families
 from memory_service.lifecycle.heat import heat_at
 from memory_service.lifecycle.insight_model import InsightModel
 from memory_service.lifecycle.insight_rules import InsightNumbers
@@ -77,6 +77,7 @@ from memory_service.write.conflict_model import ConflictModel, ConflictModelNumb
 from memory_service.write.conflict_rules import load_conflict_rules
 from memory_service.write.contradictions import ConflictNumbers, Contradictions
 from memory_service.write.reading import ReadingNumbers, ReadingTerms, load_reading_terms
+from memory_service.write.rejoining import rejoin
 from memory_service.write.resolving import Conflicts
 from memory_service.write.service import MemoryWriter
 from memory_service.write.shared_commit import SharedCommit
@@ -159,7 +160,7 @@ def _runtime(ground: Ground, stack: AsyncExitStack) -> Runtime:
     )  # fmt: skip
     retrieval_log = RetrievalLog(postgres, numbers.retrievals, clock)
     storing = _storing(ground)
-    families = _families(ground)
+    families = _families(ground, storing)
     new_writer = _writer(ground, storing, relay, families)
     plain = new_writer(None)  # what tasks and turns write was read already
     turns = _turns(ground, plain, working, buffer)
@@ -190,7 +191,14 @@ def _runtime(ground: Ground, stack: AsyncExitStack) -> Runtime:
         experiences=experiences,
         ask_experiences=noted_queries(experiences.query, retrieval_log.note, numbers.retrievals),
         retrievals=Retrievals(postgres, retrieval_log.flush),
-        erasure=Erasure(postgres, working, relay.nudge, turns.erase_user, retrieval_log.forget_user),
+        erasure=Erasure(
+            postgres,
+            working,
+            numbers.section("erasure", ErasureNumbers),
+            relay.nudge,
+            turns.erase_user,
+            retrieval_log.forget_user,
+        ),
         lifecycle=Lifecycle(postgres, ground.vocabulary, numbers, clock, relay.nudge, families),
         judging=judging,
         relations=Relations(postgres, numbers.limits.relations_max, clock, relay.nudge),
@@ -288,12 +296,14 @@ def _jobs(ground: Ground, relay: Relay, families: Families) -> list[Job]:
     ]
 
 
-def _families(ground: Ground) -> Families:
+def _families(ground: Ground, storing: Storing) -> Families:
     numbers = ground.numbers
     patterns = load_text_patterns(ground.folder / "compress.toml")
     own, insights = numbers.section("compress", CompressNumbers), numbers.section("insights", InsightNumbers)
     gone_max = ground.lesson_rules.numbers.gone_rows_max
-    return Families(ground.vocabulary, numbers.heat, own, patterns, insights, gone_max, ground.clock)
+    contradictions = storing.contradictions
+    disputes = Disputes(partial(rejoin, contradictions), contradictions.numbers.dispute_max)
+    return Families(ground.vocabulary, numbers.heat, own, patterns, insights, gone_max, ground.clock, disputes)
 
 
 def _compression(ground: Ground, relay: Relay) -> Compression:

@@ -44,6 +44,16 @@ ERASE_LINES = [
     ("memory_service.stores.qdrant:VectorIndex.delete_chunks", "after"),
 ]
 
+# Of the erasure of a user.
+FORGET_LINES = [
+    ("memory_service.stores.postgres.erasing:close", "after"),
+    ("memory_service.write.turn_service:Turns.erase_user", "after"),
+    ("memory_service.stores.postgres.changes:erase", "before"),
+    ("memory_service.stores.postgres.changes:erase", "after"),
+    ("memory_service.stores.postgres.changes:erase_user_rest", "before"),
+    ("memory_service.stores.postgres.changes:erase_user_rest", "after"),
+]
+
 
 def identifier(line: tuple[str, str]) -> str:
     return f"{line[0].rpartition(':')[2]} {line[1]}"
@@ -184,6 +194,36 @@ async def test_an_erasure_killed_at_any_line_leaves_all_or_nothing_and_never_a_v
         assert (
             "the secret of the old mill" in await found(service.client, user, "the secret of the old mill")
         ) is not gone
+
+
+@pytest.mark.parametrize("line", FORGET_LINES, ids=identifier)
+async def test_erasing_a_user_killed_at_any_line_shuts_nobody_out_and_is_done_when_sent_again(
+    serve: Any, line: tuple[str, str]
+) -> None:
+    user, old = f"u-{uuid4().hex}", "the secret of the old mill"
+    async with serve(die=(*line, 1)) as service:
+        await service.client.post("/v1/memories", params={"wait": "indexed"}, json=body(user, old))
+        said = [{"role": "user", "content": "Where is the mill?"}]
+        await service.client.post("/v1/turns", json={"user_id": user, "session_id": "s", "messages": said})
+        await service.client.put("/v1/working-memory/t", json={"user_id": user, "task_goal": "find the mill"})
+        with pytest.raises(httpx.TransportError):
+            await service.client.delete(f"/v1/users/{user}")
+        assert await service.gone() == -9
+    async with serve() as service:
+        async with asyncio.timeout(SETTLE_S):  # Postgres sees at once that the process is gone
+            while (answer := await service.client.post("/v1/memories", json=body(user, "new"))).status_code == 503:
+                await asyncio.sleep(0.1)
+        assert answer.status_code == 201, answer.text
+        again = await service.client.delete(f"/v1/users/{user}")
+        assert again.status_code == 200, again.text
+        assert again.json()["memories"] in (1, 2)  # with the new one
+        after = await service.client.post("/v1/memories", json=body(user, "newer"))
+        assert after.status_code == 201, after.text
+        assert await contents(service.client, user) == ["newer"]
+        missing = await service.client.get("/v1/working-memory/t", params={"user_id": user})
+        assert missing.status_code == 404
+        await settled(service.client)
+        assert await found(service.client, user, old) in ([], ["newer"])
 
 
 async def test_kill_9_under_load_loses_nothing_acknowledged(serve: Any) -> None:

@@ -139,6 +139,15 @@ async def everywhere(world: World, text: str) -> list[str]:
     return hits
 
 
+async def vectorless(world: World, *ids: str) -> None:
+    """Waits until the relay has removed the vectors of what was erased: no list tells that it has yet to."""
+
+    async def done() -> bool:
+        return await world.runtime.index.vectors_of([UUID(one) for one in ids]) == []
+
+    await until(done)
+
+
 async def nowhere(world: World, user: str) -> None:
     """Waits until nothing names the user; the outbox does until the relay has removed the vectors and copies."""
 
@@ -189,6 +198,34 @@ async def test_it_is_chinese_when_the_sources_are(world: World, clock: Clock, us
     summary = await summary_of(world, ids[0])
     assert summary["summary"] == "weather_api 调用 4 次，成功 4 次，平均 200 毫秒，2026年3月2日。"
     assert "参数：city: 北京 ×2, 上海, 广州" in summary["content"]
+
+
+async def lonely(world: World, user: str, count: int) -> None:
+    """Old memories that nothing is like: each by another tool."""
+    for n in range(count):
+        body = {"user_id": user, "content": f"tool {n} said something", "infer": False, "event_type": "tool_result",
+                "tool_calls": [{"tool": f"tool_{n}", "arguments": {}, "status": "success"}]}  # fmt: skip
+        assert (await world.client.post("/v1/memories", json=body)).status_code == 201
+
+
+@pytest.mark.parametrize(("windows_max", "weeks"), [(5, 1), (1, 4)])
+async def test_lonely_memories_do_not_keep_newer_ones_from_being_compressed(
+    world: World, clock: Clock, user: str, monkeypatch: pytest.MonkeyPatch, windows_max: int, weeks: int
+) -> None:
+    """Eight that stay as they are, four read at once, and four that are alike behind them."""
+    one = world.runtime.schedule._jobs["compress"].run.__self__  # type: ignore[attr-defined]
+    few = one._numbers.model_copy(update={"candidates_max": 4, "windows_max": windows_max})
+    monkeypatch.setattr(one, "_numbers", few)
+    await lonely(world, user, 8)
+    clock.now += timedelta(days=1)
+    ids = await write_weather(world, clock, user, CITIES[:4])
+    await grown_cold(world, clock, user, days=200)
+    for _ in range(weeks):
+        await job(world, "compress")
+        clock.now += timedelta(days=7)
+    assert {(await read(world, one_id))["state"] for one_id in ids} == {"compressed"}
+    assert len({(await read(world, one_id))["superseded_by"] for one_id in ids}) == 1
+    assert len(await listed(world.client, user, include_cold=True)) == 9
 
 
 async def test_a_second_run_changes_nothing(world: World, clock: Clock, user: str) -> None:
@@ -327,9 +364,8 @@ async def test_an_erased_source_leaves_no_word_in_summary_versions_vectors_or_an
     after = await summary_of(world, ids[0])
     assert after["summary"].startswith("weather_api called 5 times")
     assert await everywhere(world, secret) == []
-    await indexed(world.client, user)
+    await vectorless(world, told, summary["id"])
     assert await found(world.client, user, secret, mode="keyword") == []
-    assert await world.runtime.index.vectors_of([UUID(told), UUID(summary["id"])]) == []
 
 
 async def test_a_summary_of_too_few_is_dropped_and_the_last_source_is_as_it_was(
@@ -508,9 +544,8 @@ async def test_a_corrected_source_is_told_anew_and_its_old_text_lives_on_in_no_s
     assert await world.sql(
         "SELECT count(*) FROM memory_version WHERE memory_id <> %s AND snapshot::text LIKE %s", told, f"%{secret}%"
     ) == [(0,)]
-    await indexed(world.client, user)
+    await vectorless(world, summary["id"])
     assert await found(world.client, user, secret, mode="keyword", include_cold=True) == []
-    assert await world.runtime.index.vectors_of([UUID(summary["id"])]) == []
 
     before = await read(world, told)
     answer = await world.client.post(f"/v1/memories/{told}/rollback", json={"version": before["version"] - 1})

@@ -50,12 +50,16 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Distilled:
-    """A reviewed run and its lessons.  `by`: whether a language model's lessons are among them; `reason`: why not, when one was asked."""
+    """A reviewed run and its lessons.  `by`: whether a language model's lessons are among them; `reason`: why not, when one was asked.
+
+    `erased`: the memory of the run is erased, so nothing was learned of it and nothing that quotes it may be kept.
+    """
 
     review: Review
     stored: tuple[Stored, ...]
     by: DistilledBy = "rules"
     reason: str | None = None
+    erased: bool = False
 
 
 @dataclass(frozen=True, slots=True)

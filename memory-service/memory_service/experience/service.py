@@ -36,7 +36,7 @@ from memory_service.experience.semantic import SemanticLessons
 from memory_service.experience.store import LessonRules
 from memory_service.experience.succession import Changed, confidence_of
 from memory_service.experience.trajectory import Trajectory, analysed
-from memory_service.stores.postgres import efforts, experience_index, experiences, retrievals
+from memory_service.stores.postgres import efforts, erasing, experience_index, experiences, lesson_sources, retrievals
 from memory_service.stores.postgres.experiences import ExperienceFilter
 from memory_service.stores.postgres.pool import Connection, Postgres
 
@@ -93,6 +93,7 @@ class Experiences:
         await self._meant.embed_ahead([newcomer])
 
         async def work(connection: Connection) -> Stored:
+            await erasing.admit(connection, caller.tenant, [lesson.user_id])
             seq = await experiences.lock_user(connection, caller.tenant, lesson.user_id)
             stored = await store.add(connection, caller, newcomer, seq, self._rules, learned=lesson.learned)
             await record(connection, stored)
@@ -110,10 +111,12 @@ class Experiences:
         force: bool = False,
         agent_id: str | None = None,
         sources: tuple[UUID, ...] = (),
+        learn: bool = True,
     ) -> Distilled:
         """Review one run and store its lessons.  `force`: read it as worth reviewing; `sources`: memories that tell of the run.
 
-        A run without steps says nothing about the usual effort and is not counted.  Raises InvalidFields for too long a run.
+        Of a run whose memory was erased nothing is kept: `learn` is False, or a source is gone.  A run without steps says
+        nothing about the usual effort and is not counted.  Raises InvalidFields for too long a run.
         """
         review, found, told = await self._reviewed(caller, user_id, run, force=force)
         now = self._clock()
@@ -121,12 +124,15 @@ class Experiences:
         await self._meant.embed_ahead([one for one in judged if isinstance(one, Experience)])
 
         async def work(connection: Connection) -> Distilled:
+            await erasing.admit(connection, caller.tenant, [user_id])
+            there = await lesson_sources.lock_sources(connection, caller.tenant, sources) if sources else set()
+            erased = not (learn and there.issuperset(sources))
             seq = await experiences.lock_user(connection, caller.tenant, user_id)
             keep, effort = self._distilling.review.baseline.runs_max, asdict(review.effort)
             if run.steps:
                 await efforts.add(connection, caller.tenant, user_id, run.task_type, effort, now, keep)
-            stored = [await self._kept(connection, caller, one, seq) for one in judged]
-            distilled = Distilled(review, tuple(stored), told.by, told.reason)
+            stored = [await self._kept(connection, caller, one, seq) for one in judged if not erased]
+            distilled = Distilled(review, tuple(stored), told.by, told.reason, erased)
             await record(connection, distilled)
             return distilled
 
@@ -158,6 +164,7 @@ class Experiences:
                 raise InvalidFields.of("task_id", "is needed to judge a lesson of the common pool")
             told = Judged(before, repeated=True)
             speaker = caller.user_id or before.user_id
+            await erasing.admit(connection, caller.tenant, {speaker, before.user_id})
             if task_id is None or await experiences.spoken(
                 connection, caller.tenant, speaker, task_id, before.id, succeeded
             ):

@@ -92,6 +92,7 @@ class Relay:
         self._config = config or {}
         self._queue: Queue = queue
         self._pacing = Pacing(processors(), numbers.embed_slice_chars, numbers.calm_s)
+        self._awaited: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
         self.state = RelayState()
 
     def nudge(self) -> None:
@@ -160,11 +161,17 @@ class Relay:
         return _Claimed(space, rows, full=len(rows) == most)
 
     async def apply_now(self, memory_id: UUID) -> None:
-        """Somebody waits for this one: apply it past the queue, unless it is being applied already."""
+        """Somebody waits for this one: apply it past the queue, unless it is being applied already.
+
+        Who gives up waiting does not end it: a claim that is dropped half done would wait for its lease to run out.
+        """
         space = self._space()
         rows = await self._postgres.read(lambda c: outbox.claim_one(c, space.worked, memory_id, self._numbers.lease_s))
         if rows:
-            await self._apply(space, rows)
+            applying = asyncio.create_task(self._survived(self._apply(space, rows)))
+            self._awaited.add(applying)
+            applying.add_done_callback(self._awaited.discard)
+            await asyncio.shield(applying)
 
     def _space(self) -> _Space:
         embedder = pinned(self._embedder)

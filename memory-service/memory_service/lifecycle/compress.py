@@ -16,6 +16,8 @@ import numpy.typing as npt
 from memory_service.domain import Kind, Outcome
 from memory_service.models.ports import Vector
 
+SECONDS_A_WEEK = 604_800
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -182,3 +184,9 @@ class _Linked:
         self._size[n] += 1
         self._link[n] = np.minimum(self._link[n], self._near[at])
         self._first[n], self._last[n] = min(self._first[n], day), max(self._last[n], day)
+
+
+def first_window(now: datetime, windows: int, at_once: int) -> int:
+    """With which of `windows` this week's run begins, so that `at_once` a week reach all of them in turn."""
+    week = int(now.timestamp() // (SECONDS_A_WEEK))
+    return week * at_once % windows

@@ -33,6 +33,7 @@ class CompressNumbers(Section):
     words_shared_min: float = Field(ge=0, le=1)
     compared_max: int = Field(ge=10)
     candidates_max: int = Field(ge=1)
+    windows_max: int = Field(ge=1)
     groups_max: int = Field(ge=1)
     users_page: int = Field(ge=1)
     vectors_page: int = Field(ge=1)

@@ -12,7 +12,15 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from memory_service.domain import LIVE_STATES, Memory
-from memory_service.lifecycle.compress import Candidate, Group, GroupRules, alike_by_nature, groups_of, slices
+from memory_service.lifecycle.compress import (
+    Candidate,
+    Group,
+    GroupRules,
+    alike_by_nature,
+    first_window,
+    groups_of,
+    slices,
+)
 from memory_service.lifecycle.compress_rules import CompressNumbers, TextPatterns
 from memory_service.lifecycle.families import keep
 from memory_service.lifecycle.report import JobItem, JobReport, JobRun
@@ -142,8 +150,32 @@ class Compression:
             after = page[-1]
 
     async def _user(self, run: JobRun, one: Pass, user_id: str, tally: Tally) -> None:
-        """At most `candidates_max` of a user in one run, the oldest first."""
-        async for group in self._groups(one, user_id):
+        """At most `windows_max` times `candidates_max` of a user in one run."""
+        async for rows in self._windows(run, one, user_id):
+            await self._window(run, one, user_id, rows, tally)
+
+    async def _windows(self, run: JobRun, one: Pass, user_id: str) -> AsyncIterator[Sequence[Row]]:
+        """What waits, oldest first, `candidates_max` at once.  Where there is more than one run reads, each week begins where the
+        week before ended: those that nothing is like would otherwise be all that is ever read.
+        """
+        asked, size, most = one.asked, self._numbers.candidates_max, self._numbers.windows_max
+        rows = await self._postgres.read(lambda c: compression.waiting(c, asked, user_id, size))
+        if len(rows) == size:
+            windows = -(-await self._postgres.read(lambda c: compression.waiting_count(c, asked, user_id)) // size)
+            if windows > most:
+                skip = first_window(run.now, windows, most) * size
+                rows = await self._postgres.read(lambda c: compression.waiting(c, asked, user_id, size, skip=skip))
+        for _ in range(most):
+            if rows:
+                yield rows
+            # what was compressed meanwhile is no longer counted, so the place is told by the last row
+            last = (rows[-1].occurred_at, rows[-1].id) if len(rows) == size else None
+            if last is None:
+                return
+            rows = await self._postgres.read(lambda c, at=last: compression.waiting(c, asked, user_id, size, after=at))  # type: ignore[misc]
+
+    async def _window(self, run: JobRun, one: Pass, user_id: str, rows: Sequence[Row], tally: Tally) -> None:
+        async for group in self._groups(one, user_id, rows):
             if tally.groups >= self._numbers.groups_max:
                 return
             read = await self._read(run.tenant, group)
@@ -164,11 +196,8 @@ class Compression:
                 tally.add(group, merged, why)
                 self._nudge()
 
-    async def _groups(self, one: Pass, user_id: str) -> AsyncIterator[Group]:
+    async def _groups(self, one: Pass, user_id: str, rows: Sequence[Row]) -> AsyncIterator[Group]:
         asked, numbers = one.asked, self._numbers
-        rows = await self._postgres.read(lambda c: compression.waiting(c, asked, user_id, numbers.candidates_max))
-        if not rows:
-            return
         span = timedelta(days=numbers.span_days_max)
         since, until = rows[0].occurred_at - span, rows[-1].occurred_at + span
         begun = await self._postgres.read(

@@ -4,31 +4,62 @@ Every memory is erased through `erase`: in the same transaction a summary that t
 its place, or the last ones come back when too few are left.  So no line at which the process dies leaves a text behind.
 A source that is corrected is told anew in the same way: what was put right does not live on in the summary.
 Whoever erases a summary erases what it was made from: each of these says what it said.
+A lesson that quotes an erased memory goes with it, or is made anew without the quotation (experience/erased_sources.py).
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 from uuid import UUID
 
-from memory_service.domain import Clock, Memory, State
+from memory_service.domain import Clock, Experience, Memory, State
+from memory_service.experience.changes import snapshot_of
+from memory_service.experience.erased_sources import CAUSE, Telling, without_sources
+from memory_service.experience.indexing import lesson_terms
 from memory_service.lifecycle.compress_rules import CompressNumbers, TextPatterns
 from memory_service.lifecycle.insight_rules import InsightNumbers
 from memory_service.lifecycle.summary_facts import facts_of
 from memory_service.lifecycle.summary_text import WRITTEN_BY, head_line, rules_text, summary_memory
 from memory_service.settings import Heat
 from memory_service.shapes import memory_json
-from memory_service.stores.postgres import changes, compression, experience_index, experiences, memories
+from memory_service.stores.postgres import (
+    changes,
+    compression,
+    conflicts,
+    experience_index,
+    experiences,
+    lesson_sources,
+    memories,
+)
+from memory_service.stores.postgres.conflicts import Conflict
 from memory_service.stores.postgres.pool import Connection
 from memory_service.vocabulary import Vocabulary
 from memory_service.write.drafts import differences
 from memory_service.write.indexing import indexed_text
 
+ERASED_BY = "erasure"  # the actor of a lesson that was made anew
 # What a summary takes from its sources, and where they belong.
 TOLD = frozenset({
     "content", "summary", "category", "event_type", "tags", "entities", "outcome", "importance", "confidence", "occurred_at",
     "valid_from", "state", "superseded_by",
 })  # fmt: skip
+
+
+class Rejoin(Protocol):
+    """Sets against each other what was against the same erased memory; `torn` were its open conflicts."""
+
+    async def __call__(
+        self, connection: Connection, tenant: str, torn: Sequence[Conflict], gone: Collection[UUID], now: datetime
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Disputes:
+    """What erasing needs of conflicts; `at_once_max` of them are looked at."""
+
+    rejoin: Rejoin
+    at_once_max: int
 
 
 class Families:
@@ -43,6 +74,7 @@ class Families:
         insights: InsightNumbers,
         gone_rows_max: int,
         clock: Clock,
+        disputes: Disputes,
     ) -> None:
         self._vocabulary = vocabulary
         self._heat = heat
@@ -51,6 +83,7 @@ class Families:
         self._insights = insights
         self._gone_rows_max = gone_rows_max
         self._clock = clock
+        self._disputes = disputes
 
     async def lock(self, connection: Connection, tenant: str, ids: Sequence[UUID]) -> None:
         """Before any row is locked: whoever changes the summaries of one user does it one after another."""
@@ -71,11 +104,30 @@ class Families:
         doomed = {m.id: m for m in (*named, *below)}
         heads = await self._heads(connection, tenant, doomed.values())
         told = await compression.insights_from(connection, tenant, list(doomed))
+        learned, seqs = await self._learned_from(connection, tenant, list(doomed))
+        torn = await conflicts.open_of(connection, tenant, list(doomed), self._disputes.at_once_max)
         count = await changes.erase(connection, tenant, list(doomed))
+        for lesson in learned:
+            await self._without(connection, lesson, list(doomed), seqs[lesson.user_id])
         for head in heads:
             await self._remade(connection, head)
         await self._drop_insights(connection, tenant, *told)
+        if torn:
+            await self._disputes.rejoin(connection, tenant, torn, [*doomed], self._clock())
         return count
+
+    async def unquote(self, connection: Connection, tenant: str, limit: int) -> list[tuple[UUID, str]]:
+        """Up to `limit` lessons that still quoted what is erased, now gone or made anew: (id, user).
+
+        Such are left by a version of this software that only took the source out of the list.
+        """
+        found = await lesson_sources.quoting_erased(connection, tenant, limit)
+        for user_id in sorted({lesson.user_id for lesson, _ in found}):
+            seq = await experiences.lock_user(connection, tenant, user_id)
+            for lesson, gone in await lesson_sources.quoting_erased(connection, tenant, limit):
+                if lesson.user_id == user_id:
+                    await self._without(connection, lesson, gone, seq)
+        return [(lesson.id, lesson.user_id) for lesson, _ in found]
 
     async def leave(self, connection: Connection, source: Memory) -> None:
         """This source, as it was, is no longer in its summary, which is made anew without it."""
@@ -136,6 +188,36 @@ class Families:
             after = replace(memory, state=state, superseded_by=None, version=memory.version + 1, updated_at=now)
             await keep(connection, memory, after, "decompress")
             await changes.save_state(connection, after)
+
+    async def _learned_from(
+        self, connection: Connection, tenant: str, ids: Sequence[UUID]
+    ) -> tuple[list[Experience], dict[str, int]]:
+        """Lessons of these memories, which nobody changes until we commit, and the number of this change of each user's."""
+        users = {lesson.user_id for lesson in await lesson_sources.learned_from(connection, tenant, ids)}
+        seqs = {one: await experiences.lock_user(connection, tenant, one) for one in sorted(users)}
+        if not seqs:
+            return [], seqs
+        learned = await lesson_sources.learned_from(connection, tenant, ids)
+        return [lesson for lesson in learned if lesson.user_id in seqs], seqs
+
+    async def _without(self, connection: Connection, lesson: Experience, gone: Sequence[UUID], seq: int) -> None:
+        """The lesson goes, or one takes its place that does not quote; under a new id, as with summaries."""
+        told = [Telling(cause, tuple(ids)) for cause, ids in
+                await lesson_sources.tellings(connection, lesson.tenant, lesson.id)]  # fmt: skip
+        after = without_sources(lesson, gone, told, self._clock())
+        if after is not None and after.id == lesson.id:
+            return  # its sources were taken out with the memories
+        tenant, gave_way = lesson.tenant, list[UUID]()
+        if after is not None:
+            gave_way = await lesson_sources.take_over(connection, tenant, lesson.id, after.id)
+        await experiences.erase(connection, tenant, [lesson.id])
+        await experience_index.note_gone(connection, tenant, lesson.user_id, [lesson.id], seq, self._gone_rows_max)
+        if after is None:
+            return
+        await experiences.insert(connection, after, lesson_terms(after, self._vocabulary), seq)
+        await experiences.keep_version(connection, after, snapshot_of(after), {}, actor=ERASED_BY, cause=CAUSE)
+        await lesson_sources.point_to(connection, tenant, gave_way, after.id)
+        await changes.enqueue(connection, tenant, [after.id])
 
     async def _drop_insights(
         self, connection: Connection, tenant: str, facts: Sequence[UUID], lessons: Sequence[UUID]

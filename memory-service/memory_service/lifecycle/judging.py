@@ -17,7 +17,7 @@ from memory_service.lifecycle import ageing
 from memory_service.lifecycle.feedback_settings import FeedbackNumbers
 from memory_service.settings import Heat, Tunables
 from memory_service.shapes import memory_json
-from memory_service.stores.postgres import changes, feedback, memories
+from memory_service.stores.postgres import changes, erasing, feedback, memories
 from memory_service.stores.postgres.feedback import Given, Said, Warmth
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.write.drafts import differences
@@ -77,6 +77,7 @@ class Judging:
                 after = replace(after, index_state="pending")
             else:
                 await feedback.save_heat(connection, after)
+            await erasing.admit(connection, caller.tenant, [searcher or memory.user_id])
             row = (caller.tenant, searcher or memory.user_id, memory_id, now, caller.actor)
             await feedback.insert(connection, Said(*row, said.outcome, said.note, said.retrieval_id))
             if searcher is not None and said.retrieval_id is not None and said.outcome in ("success", "failure"):
@@ -96,11 +97,12 @@ class Judging:
         *,
         retrieval_id: UUID | None = None,
         task_id: str | None = None,
+        since: datetime | None = None,
     ) -> list[UUID]:
         """These memories were used in a finished task: each is `use_gain` warmer.  Those for which that is new.
 
         Counted once per task (or per retrieval without one), however often it is told.  Ids that are not the user's or
-        the common pool's are left out.
+        the common pool's are left out.  Raises UserBeingErased when the user was erased `since` then.
         """
         if not ids or (task_id is None and retrieval_id is None):
             return []
@@ -110,6 +112,7 @@ class Judging:
             await self._flush_log()
 
         async def work(connection: Connection) -> list[UUID]:
+            await erasing.admit(connection, tenant, [user_id], since)
             counted = await feedback.mark_used(connection, tenant, user_id, ids, occasion, self._clock(), warmth)
             if retrieval_id is not None:
                 await feedback.note_used(connection, tenant, user_id, retrieval_id, ids)

@@ -1,7 +1,8 @@
 """What is done with what has outlived its time?  The job `purge`.
 
 Memories past `expires_at` are gone from every answer already; here they are erased like by DELETE, with vectors, versions and copies.
-Kept answers, logs and runs past their keeping are removed.  Ids of erased memories are kept for ever: they refuse a return.
+Lessons that quote what is erased go too, or lose the quotation.  Kept answers, logs and runs past their keeping are removed.
+Ids of erased memories are kept for ever: they refuse a return.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from datetime import datetime, timedelta
 from memory_service.lifecycle.families import Families
 from memory_service.lifecycle.report import JobItem, JobReport, JobRun
 from memory_service.settings import Section
-from memory_service.stores.postgres import purging
+from memory_service.stores.postgres import lesson_sources, purging
 from memory_service.stores.postgres.pool import Connection, Postgres
 
 
@@ -48,8 +49,9 @@ class Purge:
     async def run(self, run: JobRun) -> JobReport:
         """Done: memories erased; rows of each log are in the counts.  Raises StoreUnavailable."""
         done, items = await (self._expired(run) if run.dry_run else self._erase(run))
+        lessons = await self._quoting(run)
         counts = {name: await self._aged(run, name, run.now - keep) for name, keep in self._keep.items()}
-        return JobReport(done, items, {"memories": done, **counts})
+        return JobReport(done, items, {"memories": done, "lessons": lessons, **counts})
 
     async def _expired(self, run: JobRun) -> tuple[int, list[JobItem]]:
         found = await self._postgres.read(lambda c: purging.expired(c, run.tenant, run.now, run.items_max))
@@ -70,6 +72,16 @@ class Purge:
             items += gone[: run.items_max - len(items)]
             self._nudge()
         return done, items
+
+    async def _quoting(self, run: JobRun) -> int:
+        """Lessons that an earlier version of this software left when it erased what they quote."""
+        size, total = self._numbers.batch_rows, 0
+        if run.dry_run:
+            return await self._postgres.read(lambda c: lesson_sources.quoting_erased_count(c, run.tenant))
+        while gone := await self._postgres.transaction(lambda c: self._families.unquote(c, run.tenant, size)):
+            total += len(gone)
+            self._nudge()
+        return total
 
     async def _aged(self, run: JobRun, name: str, before: datetime) -> int:
         if run.dry_run:

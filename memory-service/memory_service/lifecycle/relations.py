@@ -1,10 +1,11 @@
 """Which memories belong together, and who may say so?  The graph by hand.
 
-Both ends must be memories that the caller may change; anything else answers like a memory that is not there.  They belong to one
-user, or one of them to the common pool: a relation shows the id of its other end.
+A relation is said of its source: that must be a memory that the caller may change, and the target one that it may read; anything
+else answers like a memory that is not there.  They belong to one user, or one of them to the common pool: a relation shows the id
+of its other end.
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -58,7 +59,7 @@ class Relations:
             now = self._clock()
             pair = (ends.source_id, ends.target_id)
             known = await relations.lock_ends(connection, caller, pair, now, alone=True)
-            _check(ends, known)
+            _check(caller, ends, known)
             if not relations.may_be_tied(known[ends.source_id], known[ends.target_id]):
                 raise InvalidFields.of("target_id", "is a memory of another user than source_id, and neither is shared")
             tied = Tied(*await relations.tie(connection, caller.tenant, pair, ends.relation_type, weight, now))
@@ -78,7 +79,7 @@ class Relations:
         async def work(connection: Connection) -> None:
             source = await memories.get(connection, caller, ends.source_id, self._clock(), lock=True)
             known = await relations.lock_ends(connection, caller, (ends.source_id, ends.target_id), self._clock())
-            _check(ends, known)
+            _check(caller, ends, known)
             if not await relations.untie(connection, caller.tenant, ends.source_id, ends.target_id, ends.relation_type):
                 raise NotFound("there is no such relation")
             if source is not None and ends.relation_type == RELATED_TO and ends.target_id in source.related_ids:
@@ -120,8 +121,9 @@ class Relations:
         await changes.save_state(connection, after)
 
 
-def _check(ends: Ends, known: Collection[UUID]) -> None:
-    """Raises NotFound naming the end that is not there for this caller."""
-    for field, one in (("source_id", ends.source_id), ("target_id", ends.target_id)):
-        if one not in known:
+def _check(caller: Caller, ends: Ends, known: Mapping[UUID, str]) -> None:
+    """`known`: whose the ends are that the caller may read.  Raises NotFound naming the end that is not there for it."""
+    source_is_there = ends.source_id in known and caller.may_act_for(known[ends.source_id])
+    for field, is_there in (("source_id", source_is_there), ("target_id", ends.target_id in known)):
+        if not is_there:
             raise NotFound(f"{field}: there is no such memory", errors=(FieldError(field, "there is no such memory"),))

@@ -19,6 +19,7 @@ from memory_service.stores.postgres.experiences import ExperienceTerms
 from memory_service.stores.postgres.memories import IndexedText
 
 GONE = ("gone", "it was erased here and can't come back")
+QUOTES_GONE = ("gone", "the memory that it was learned from, and quotes, was erased here")
 MISSING = ("unknown_id", "the memory or experience that it belongs to is not here")
 TAKEN = ("conflict", "its id is that of something else of this user")
 
@@ -97,11 +98,18 @@ class Plan:
             self._memory(replace(thing, id=place.id), one.text, user_id, there, seed=one.seed)
         else:
             assert isinstance(one.text, ExperienceTerms)
+            if self._quotes_erased(thing, user_id):
+                return self._refuse(line, *QUOTES_GONE)
             if (problem := self._too_many_patterns(thing)) is not None:
                 return self._refuse(line, "invalid", problem)
             self._lesson(replace(thing, id=place.id), one.text, user_id, there)
         self.told.imported += 1
         return None
+
+    def _quotes_erased(self, lesson: Experience, user_id: str) -> bool:
+        """A lesson that was learned, not written by hand, has its words from its first source."""
+        first = lesson.source_memory_ids[:1] if lesson.rule is not None and lesson.origin != "insight" else ()
+        return any(self.known.reference(one, user_id) is None for one in first)
 
     def _said_already(self, one: Made) -> bool:
         """A seed whose text or lesson is here under another id."""

@@ -7,6 +7,7 @@ index texts in a thread → lock the ids, the users' lessons and the rows → as
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from memory_service.moving.planning import Bounds, Made, Plan
 from memory_service.moving.seeds import SeedMemory, seed_lesson
 from memory_service.moving.settings import MovingNumbers
 from memory_service.shapes import memory_json
-from memory_service.stores.postgres import changes, experiences, imports, memories, relations
+from memory_service.stores.postgres import changes, erasing, experiences, imports, memories, relations
 from memory_service.stores.postgres.memories import IndexedText
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.vocabulary import Vocabulary
@@ -70,13 +71,16 @@ class Imports:
         self._nudge = nudge
         self._summaries = summaries
 
-    async def take(self, caller: Caller, lines: Sequence[Line]) -> Imported:
-        """Store one slice; what became of its lines.  Raises StoreUnavailable."""
+    async def take(self, caller: Caller, lines: Sequence[Line], since: datetime) -> Imported:
+        """Store one slice; what became of its lines.  Raises StoreUnavailable.
+
+        UserBeingErased when a user of these is or was erased `since` the import began: earlier slices would be missing.
+        """
         if not lines:
             return Imported()
         made = await asyncio.to_thread(lambda: [self._made(caller, line) for line in lines])
         good = [one for one in made if not isinstance(one, Refused)]
-        told = await self._postgres.transaction(lambda c: self._stored(c, caller, good))
+        told = await self._postgres.transaction(lambda c: self._stored(c, caller, good, since))
         told.refused += [one for one in made if isinstance(one, Refused)]
         self._nudge()
         return told
@@ -103,9 +107,12 @@ class Imports:
 
     # Inside the transaction.
 
-    async def _stored(self, connection: Connection, caller: Caller, made: Sequence[Made | Line]) -> Imported:
+    async def _stored(
+        self, connection: Connection, caller: Caller, made: Sequence[Made | Line], since: datetime
+    ) -> Imported:
         own = {_own_id(one) for one in made} - {None}
         users = sorted({_user(one) for one in made if _is_lesson(one)})
+        await erasing.admit(connection, caller.tenant, {_user(one) for one in made}, since)
         twins = {twin_of(caller.tenant, _user(one), own_id) for one in made if (own_id := _own_id(one))}
         await imports.lock_ids(connection, [_key(one) for one in (*own, *twins) if one])
         seqs = {user: await experiences.lock_user(connection, caller.tenant, user) for user in users}

@@ -19,6 +19,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -30,7 +31,7 @@ from memory_service.experience.drafts import Distilled
 from memory_service.experience.review import Review, review_trajectory
 from memory_service.experience.trajectory import analysed
 from memory_service.scripts import is_chinese
-from memory_service.stores.postgres import efforts, experiences, memories
+from memory_service.stores.postgres import efforts, erasing, experiences, memories
 from memory_service.stores.postgres import tasks as task_rows
 from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.stores.postgres.tasks import TaskRun
@@ -134,6 +135,7 @@ class Finishing:
         A task made by hand (PUT /v1/working-memory), or one whose start was cut off, has no row yet and gets one here.
         """
         for _attempt in range(ATTEMPTS_MAX):
+            began = self._clock()
             row = await self._postgres.read(lambda c: task_rows.get(c, key.tenant, key.user_id, key.task_id))
             live = await self._runs.read(key)
             if live is None:
@@ -144,11 +146,13 @@ class Finishing:
                 return row, live
             run_id = await self._runs.adopt(key, row.run_id if row and not row.finished else new_id())
             if run_id is not None and (row is None or row.run_id != run_id):
-                await self._make_row(key, run_id, codec.decode(live.state), row)
+                await self._make_row(key, run_id, codec.decode(live.state), row, began)
         raise Conflict("the task is being started anew; try again")
 
-    async def _make_row(self, key: TaskKey, run_id: UUID, state: WorkingState, before: TaskRun | None) -> None:
-        """Began when the first thing was noted in it, as far as that is known."""
+    async def _make_row(
+        self, key: TaskKey, run_id: UUID, state: WorkingState, before: TaskRun | None, read_at: datetime
+    ) -> None:
+        """Began when the first thing was noted in it, as far as that is known.  `state` was read after `read_at`."""
         times = [call.at for call in state.tool_call_history if call.at]
         times += [fact.at for fact in state.confirmed_facts if fact.at]
         made = TaskRun(
@@ -156,7 +160,12 @@ class Finishing:
             state.task_type, min([*times, self._clock()]),
         )  # fmt: skip
         instead_of = before.run_id if before else None
-        await self._postgres.transaction(lambda c: task_rows.begin(c, made, instead_of))
+
+        async def work(connection: Connection) -> None:
+            await erasing.admit(connection, key.tenant, [key.user_id], read_at)
+            await task_rows.begin(connection, made, instead_of)
+
+        await self._postgres.transaction(work)
 
     async def _closing(self, key: TaskKey, run: TaskRun, live: LiveRun | None, ending: Ending) -> Closing:
         """The run as the first finish found it."""
@@ -270,7 +279,9 @@ class Finishing:
         )
         for one in contexts:
             if told := [held for held in one.ids if held in used]:
-                await self._doing.mark_used(run.tenant, run.user_id, told, retrieval_id=one.id, task_id=str(run.run_id))
+                await self._doing.mark_used(
+                    run.tenant, run.user_id, told, retrieval_id=one.id, task_id=str(run.run_id), since=closing.at
+                )
 
     async def _ended(
         self, caller: Caller, run: TaskRun, closing: Closing, episode: Memory | None, shape: Shape, record: Record
@@ -279,7 +290,8 @@ class Finishing:
         told: list[Finished] = []
 
         async def noted(connection: Connection, distilled: Distilled) -> None:
-            answer = _with_reason(shape(episode, distilled.review, distilled), closing)
+            answer = shape(None if distilled.erased else episode, distilled.review, distilled)
+            answer = _unquoted(answer) if distilled.erased else _with_reason(answer, closing)
             finished = Finished(answer, _ids(answer))
             kept = {**answer, FEEDBACK_MARK: feedback_mark(closing.feedback)}
             await _once(task_rows.end(connection, run, kept, closing.at))
@@ -289,8 +301,9 @@ class Finishing:
         sources = (episode.id,) if episode else ()
         try:
             await self._doing.distill(
-                caller, run.user_id, closing.trajectory(), noted, agent_id=run.agent_id, sources=sources
-            )
+                caller, run.user_id, closing.trajectory(), noted, agent_id=run.agent_id, sources=sources,
+                learn=episode is not None,  # else it was erased meanwhile, and with it what the run says
+            )  # fmt: skip
         except _DoneAlready:
             finished = _told(await self._again(run))
             await self._postgres.transaction(lambda c: record(c, finished))
@@ -301,6 +314,11 @@ class Finishing:
 async def _once(noted: Awaitable[bool]) -> None:
     if not await noted:
         raise _DoneAlready
+
+
+def _unquoted(answer: Json) -> Json:
+    """What may be said of a run whose episode is erased: the figures."""
+    return {**answer, "review": {**answer["review"], "reasons": []}}
 
 
 def _with_reason(answer: Json, closing: Closing) -> Json:

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -60,10 +61,20 @@ EndTask = Callable[[Caller, str, str], Awaitable[object]]  # flushes what is buf
 
 
 class MarkUsed(Protocol):
-    """Notes that memories which a retrieval brought were used; counted once for each `task_id`."""
+    """Notes that memories which a retrieval brought were used; counted once for each `task_id`.
+
+    Raises UserBeingErased when the user was erased `since` then.
+    """
 
     async def __call__(
-        self, tenant: str, user_id: str, ids: Sequence[UUID], *, retrieval_id: UUID | None, task_id: str | None
+        self,
+        tenant: str,
+        user_id: str,
+        ids: Sequence[UUID],
+        *,
+        retrieval_id: UUID | None,
+        task_id: str | None,
+        since: datetime | None,
     ) -> object: ...
 
 
@@ -74,7 +85,7 @@ class WriteMemory(Protocol):
 
 
 class DistillRun(Protocol):
-    """Reviews a run and stores its lessons; `record` runs in the same transaction."""
+    """Reviews a run and stores its lessons, unless `learn` is False; `record` runs in the same transaction."""
 
     async def __call__(
         self,
@@ -85,6 +96,7 @@ class DistillRun(Protocol):
         *,
         agent_id: str | None = None,
         sources: tuple[UUID, ...] = (),
+        learn: bool = True,
     ) -> Distilled: ...
 
 

@@ -26,9 +26,10 @@ from memory_service.experience.distill_rules import DistillRules
 from memory_service.experience.drafts import ExperienceQuery, QueryAnswer
 from memory_service.experience.lessons import query_text, state_of
 from memory_service.experience.trajectory import text_of
+from memory_service.stores.postgres import erasing
 from memory_service.stores.postgres import experiences as experience_rows
 from memory_service.stores.postgres import tasks as task_rows
-from memory_service.stores.postgres.pool import Postgres
+from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.stores.postgres.tasks import TaskRun, ToolUse
 from memory_service.stores.redis import REVISION_CHARS, TaskKey
 from memory_service.stores.redis_runs import RunStore
@@ -131,7 +132,8 @@ class Tasks:
         if new.max_tokens is not None and new.max_tokens > most:
             raise InvalidFields.of("max_tokens", f"must be at most {most}")
         key = TaskKey(caller.tenant, new.user_id, checked_id("task_id", new.task_id))
-        row, began = await self._row(key), self._clock()
+        began = self._clock()
+        row = await self._postgres.read(lambda c: _row_unless_erased(c, key))
         memory, run_id, resumed = await self._begun(caller, key, new, row)
         context = await self._context(caller, new, memory)
         started = Started(new.task_id, memory, context, resumed)
@@ -142,6 +144,7 @@ class Tasks:
         )  # fmt: skip
 
         async def work(connection: Any) -> None:
+            await erasing.admit(connection, caller.tenant, [new.user_id], began)
             await task_rows.begin(connection, run, row.run_id if row else None)
             await record(connection, started)
 
@@ -306,6 +309,12 @@ class Tasks:
         found = Found(own, *past_uses(masked, uses, numbers), experiences.results)
         manner = Manner(words, numbers, self._rules.confidence, self._clock())
         return advise(plain, hints_for(plain, found, before, manner), words, self._count_tokens, numbers)
+
+
+async def _row_unless_erased(connection: Connection, key: TaskKey) -> TaskRun | None:
+    """Asked before anything is done, so that a start that is refused leaves no task behind that is in its way later."""
+    await erasing.admit(connection, key.tenant, [key.user_id])
+    return await task_rows.get(connection, key.tenant, key.user_id, key.task_id)
 
 
 def _users(user_id: str) -> tuple[str, ...]:

@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_service.domain import Memory, new_id
-from memory_service.lifecycle.compress import Candidate, Group, alike_by_nature, closeness, groups_of, slices
+from memory_service.lifecycle.compress import (
+    Candidate,
+    Group,
+    alike_by_nature,
+    closeness,
+    first_window,
+    groups_of,
+    slices,
+)
 from memory_service.lifecycle.compress_rules import CompressNumbers, TextPatterns, load_text_patterns
 from memory_service.lifecycle.summary_facts import Facts, facts_json, facts_of
 from memory_service.lifecycle.summary_model import Worded, objections
@@ -289,3 +297,13 @@ def test_a_models_text_is_believed_when_it_keeps_every_number_and_invents_none()
     assert objections(Worded("", head), facts, shown) == ["it is empty"]
     chinese = "2026年3月 weather_api 共调用 10 次，全部成功 10 次，平均耗时 200 毫秒。"
     assert "it is in another language" in objections(Worded(chinese, chinese), facts, shown)
+
+
+@pytest.mark.parametrize(("windows", "at_once"), [(6, 5), (7, 5), (10, 5), (23, 5), (2, 1), (9, 4)])
+def test_weekly_runs_that_read_a_few_windows_reach_all_of_them(windows: int, at_once: int) -> None:
+    began = datetime(2026, 3, 2, 9, tzinfo=UTC)
+    reached: set[int] = set()
+    for week in range(windows):
+        first = first_window(began + timedelta(days=7 * week), windows, at_once)
+        reached |= set(range(first, min(first + at_once, windows)))
+    assert reached == set(range(windows))

@@ -90,15 +90,36 @@ async def users_waiting(connection: Connection, asked: Asked, after: str, limit:
     return [row[0] for row in rows]
 
 
-async def waiting(connection: Connection, asked: Asked, user_id: str, limit: int) -> list[Row]:
-    """What a user has to compress, oldest first."""
+async def waiting(
+    connection: Connection,
+    asked: Asked,
+    user_id: str,
+    limit: int,
+    after: tuple[datetime, UUID] | None = None,
+    skip: int = 0,
+) -> list[Row]:
+    """What a user has to compress, oldest first by (occurred_at, id): beginning after `after`, or after the first `skip`."""
+    position = "AND (m.occurred_at, m.id) > (%(after_at)s, %(after_id)s)" if after else ""
     rows = await fetch_all(
         connection,
-        f"""SELECT {COLUMNS}, NULL::uuid FROM memory m WHERE {WAITING} AND m.user_id = %(u)s
-            ORDER BY m.occurred_at, m.id LIMIT %(limit)s""",
-        {**asked.parameters(), "u": user_id, "limit": limit},
-    )
+        f"""SELECT {COLUMNS}, NULL::uuid FROM memory m WHERE {WAITING} AND m.user_id = %(u)s {position}
+            ORDER BY m.occurred_at, m.id LIMIT %(limit)s OFFSET %(skip)s""",
+        {
+            **asked.parameters(), "u": user_id, "limit": limit, "skip": skip, "after_at": after[0] if after else None,
+            "after_id": after[1] if after else None,
+        },
+    )  # fmt: skip
     return [Row(*row) for row in rows]
+
+
+async def waiting_count(connection: Connection, asked: Asked, user_id: str) -> int:
+    """How much a user has to compress."""
+    rows = await fetch_all(
+        connection,
+        f"SELECT count(*) FROM memory m WHERE {WAITING} AND m.user_id = %(u)s",
+        {**asked.parameters(), "u": user_id},
+    )
+    return int(rows[0][0])
 
 
 async def in_summaries(

@@ -2,7 +2,8 @@
 
 `keep_new` is the common case of a write: texts that nobody has yet.  The function in the database (migration 0005) takes the
 texts' locks, looks for the same texts and inserts what is new with its outbox rows: one statement, which is one transaction.
-It waits for nobody, so one memory can't hold up those beside it.  What it leaves out is for `memories.py`.
+It waits for nobody, so one memory can't hold up those beside it.  What it leaves out is for `memories.py`.  Nothing is kept while one
+of the users is being erased.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from uuid import UUID
 import orjson
 
 from memory_service.domain import Memory
+from memory_service.stores.postgres.erasing import gate_of
 from memory_service.stores.postgres.memories import COLUMNS, IndexedText
 from memory_service.stores.postgres.pool import Connection, fetch_one
 
@@ -30,12 +32,18 @@ class NewMemory:
 async def keep_new(connection: Connection, new: Sequence[NewMemory], now: datetime) -> set[UUID]:
     """Ids of those that are durable when this returns.
 
-    The others were left out: a live memory of the user has the same text, or somebody is writing it at this moment.  A memory
+    The others were left out: a live memory of the user has the same text, or somebody is writing it at this moment, or a user of
+    these is being erased.  A memory
     that is there already counts as kept, so this may be asked again when it is not known whether the first time was heard.
     """
     given = orjson.dumps([{"lock": one.lock, "row": _row(one.memory, one.text)} for one in new]).decode()
-    row = await fetch_one(
-        connection, "SELECT hindsight_keep_new(%(given)s::json, %(now)s)", {"given": given, "now": now}
+    gates = sorted({gate_of(one.memory.tenant, one.memory.user_id) for one in new})
+    row = await fetch_one(  # the gates first (`erasing.admit`); each statement inside the function sees what was committed until then
+        connection,
+        """SELECT hindsight_keep_new(CASE WHEN (
+               SELECT bool_and(pg_try_advisory_xact_lock_shared(key)) FROM unnest(%(gates)s::bigint[]) AS key
+           ) THEN %(given)s::json END, %(now)s)""",
+        {"given": given, "gates": gates, "now": now},
     )
     return set(row[0] or ()) if row else set()
 

@@ -44,16 +44,17 @@ class Related:
 async def lock_ends(
     connection: Connection, caller: Caller, ids: Sequence[UUID], now: datetime, *, alone: bool = False
 ) -> dict[UUID, str]:
-    """Those of `ids` that this caller may tie and whose they are, kept from being erased until the transaction ends.
+    """Those of `ids` that this caller may read and whose they are, kept from being erased until the transaction ends.
 
     `alone`: others who ask for them so wait, which makes counting their relations exact.
     """
     rows = await fetch_all(
         connection,
         f"""SELECT id, user_id FROM memory WHERE tenant = %(t)s AND id = ANY(%(ids)s)
-             AND (%(user)s::text IS NULL OR user_id = %(user)s) AND (expires_at IS NULL OR expires_at > %(now)s)
+             AND (%(user)s::text IS NULL OR user_id = %(user)s OR user_id = %(shared)s)
+             AND (expires_at IS NULL OR expires_at > %(now)s)
            ORDER BY id {"FOR NO KEY UPDATE" if alone else "FOR KEY SHARE"}""",
-        {"t": caller.tenant, "ids": list(ids), "user": caller.user_id, "now": now},
+        {"t": caller.tenant, "ids": list(ids), "user": caller.user_id, "shared": SHARED_USER, "now": now},
     )
     return {row[0]: row[1] for row in rows}
 
@@ -64,14 +65,19 @@ def may_be_tied(one: str, other: str) -> bool:
 
 
 async def counts(connection: Connection, tenant: str, ids: Sequence[UUID], most: int) -> dict[UUID, int]:
-    """How many relations each has, from it and to it; counted no further than `most`."""
+    """How many relations each has, from it and to it; counted no further than `most`.
+
+    What leads to a memory of the common pool counts for the other end only: everybody may point at it.
+    """
     rows = await fetch_all(
         connection,
         """SELECT i, (SELECT count(*) FROM (
                SELECT 1 FROM memory_relations WHERE tenant = %(t)s AND source_id = i UNION ALL
-               SELECT 1 FROM memory_relations WHERE tenant = %(t)s AND target_id = i LIMIT %(most)s) AS r)
+               SELECT 1 FROM memory_relations WHERE tenant = %(t)s AND target_id = i
+                  AND NOT EXISTS (SELECT 1 FROM memory m WHERE m.id = i AND m.tenant = %(t)s AND m.user_id = %(shared)s)
+               LIMIT %(most)s) AS r)
            FROM unnest(%(ids)s::uuid[]) AS i""",
-        {"t": tenant, "ids": sorted(set(ids)), "most": most},
+        {"t": tenant, "ids": sorted(set(ids)), "most": most, "shared": SHARED_USER},
     )
     return {row[0]: int(row[1]) for row in rows}
 
