@@ -120,6 +120,10 @@ class Door:
         return JSONResponse(body, status_code=401, headers={"WWW-Authenticate": challenge})
 
     async def _post(self, request: Request, receive: Receive, send: Send) -> None:
+        if _is_packed(request):
+            text, told = "Send the body without Content-Encoding; no encoding is read.", {"Accept-Encoding": "identity"}
+            await Response(text, 415, told)(request.scope, receive, send)
+            return
         body = await _read_body(receive, self._gateway.settings.gateway_request_body_bytes_max)
         if body is None:
             await Response("Request body too large", status_code=413)(request.scope, receive, send)
@@ -135,6 +139,11 @@ class Door:
             self._gateway.in_flight.cancel(session_id, str(params.get("requestId")))
         answer_headers = {SESSION_HEADER: secrets.token_urlsafe(16)} if method == "initialize" else {}
         await self._app(request.scope, _replay(body, receive), _with_headers(send, answer_headers))
+
+
+def _is_packed(request: Request) -> bool:
+    names = ",".join(request.headers.getlist("content-encoding")).split(",")
+    return any(name.strip().lower() not in ("", "identity") for name in names)
 
 
 async def _read_body(receive: Receive, bytes_max: int) -> bytes | None:

@@ -12,10 +12,12 @@
     │   └── TaskFinished 409 task_finished   what comes now would be lost
     ├── Gone 410 gone
     ├── TooLarge 413 too_large
+    ├── UnsupportedEncoding 415 unsupported_encoding   the body is packed, as Content-Encoding says
     ├── InvalidFields 422 invalid       every field named
     ├── IdempotencyMismatch 422 idempotency_mismatch
     ├── RateLimited 429 rate_limited    (Retry-After)
     ├── StoreUnavailable 503 store_unavailable   a store that this request needs is down
+    ├── UserBeingErased 503 user_being_erased   writes of a user wait until his erasure is done   (Retry-After)
     ├── JobOverran 503 job_overran       a maintenance job took too long and was ended
     └── ModelUnavailable 503 model_unavailable
         ├── EmbedderUnavailable · RerankerUnavailable · LanguageModelUnavailable
@@ -94,7 +96,17 @@ class Gone(HindsightError):
 
 
 class TooLarge(HindsightError):
+    """`errors` names the field that is, unless it is the request, or what it would make, as a whole."""
+
     status, code, title = 413, "too_large", "The request is too large"
+
+    @classmethod
+    def of(cls, field: str, message: str) -> "TooLarge":
+        return cls(f"{field}: {message}", errors=(FieldError(field, message),))
+
+
+class UnsupportedEncoding(HindsightError):
+    status, code, title = 415, "unsupported_encoding", "A body in this Content-Encoding is not read"
 
 
 class InvalidFields(HindsightError):
@@ -123,6 +135,19 @@ class StoreUnavailable(HindsightError):
     def __init__(self, store: str, detail: str = "") -> None:
         super().__init__(detail or f"{store} is not reachable", retry_after_s=1.0)
         self.store = store
+
+
+class UserBeingErased(HindsightError):
+    """Nothing was written.  What began before the erasure ended may carry what is erased: it has to begin anew."""
+
+    status, code, title = (
+        503,
+        "user_being_erased",
+        "The user is being erased, or was while this request ran; send it again",
+    )
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(detail, retry_after_s=1.0)
 
 
 class JobOverran(HindsightError):

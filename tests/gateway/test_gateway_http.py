@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -255,6 +257,70 @@ async def test_one_line_is_logged_per_request_without_contents_or_keys(
 async def test_a_broken_body_is_refused(body: bytes, status: int, gateway: GatewayProcess, service: StandIn) -> None:
     async with httpx.AsyncClient(trust_env=False) as client:
         assert (await client.post(gateway.url, content=body, headers=STANDARD)).status_code == status
+
+
+@pytest.mark.parametrize(("encoding", "status"), [("gzip", 415), ("identity, BR", 415), ("identity", 200), ("", 200)])
+async def test_a_body_in_an_encoding_that_is_not_read_is_415(
+    encoding: str, status: int, gateway: GatewayProcess, service: StandIn
+) -> None:
+    response = await initialize(gateway.url, **{"content-encoding": encoding})
+    assert response.status_code == status
+    assert response.headers.get("accept-encoding") == ("identity" if status == 415 else None)
+
+
+def sent_raw(url: str, sent: bytes, *, half_close: bool = False) -> bytes:
+    """All that comes back until the gateway closes."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10) as connection:
+        connection.sendall(sent)
+        if half_close:
+            connection.shutdown(socket.SHUT_WR)
+        got = b""
+        while part := connection.recv(65_536):
+            got += part
+    return got
+
+
+def called_raw(query: str, *lines: str) -> bytes:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    message |= {"params": {"name": "memory_search", "arguments": {"query": query}}}
+    body = json.dumps(message)
+    headers = [f"{name}: {value}" for name, value in STANDARD.items()]
+    head = ["POST /mcp HTTP/1.1", "Host: localhost", *headers, f"Content-Length: {len(body)}", *lines, "", ""]
+    return "\r\n".join(head).encode() + body.encode()
+
+
+@pytest.mark.parametrize("offer", ["h2c", "websocket", "foo"])
+async def test_a_request_that_offers_an_upgrade_is_read_as_if_it_did_not(
+    offer: str, gateway: GatewayProcess, service: StandIn
+) -> None:
+    lines = (f"Upgrade: {offer}", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAMAAABk")
+    sent = called_raw("one", *lines) + called_raw("two", *lines) + called_raw("three", "Connection: close")
+    got = await asyncio.to_thread(sent_raw, gateway.url, sent)
+    assert got.count(b"HTTP/1.1 200 OK") == got.count(b"HTTP/1.1") == got.count(b'"isError":false') == 3
+    assert [seen.body["query"] for seen in service.requests("POST", "/v1/memories/search")] == ["one", "two", "three"]
+
+
+async def test_a_tunnel_is_refused(gateway: GatewayProcess) -> None:
+    got = await asyncio.to_thread(sent_raw, gateway.url, b"CONNECT x:80 HTTP/1.1\r\nHost: x:80\r\n\r\n")
+    assert got.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_who_half_closes_behind_a_call_is_answered(service: StandIn, service_url: str) -> None:
+    service.misbehave("POST", ".*/search", Silence(seconds=0.4))
+    with gateway_thread(service_url, ALL_TOOLS) as url:
+        for query in ("slow", "quick"):
+            got = await asyncio.to_thread(sent_raw, url, called_raw(query), half_close=True)
+            assert got.startswith(b"HTTP/1.1 200 OK"), query
+            assert b'"id":1' in got
+
+
+async def test_head_of_health_has_no_body_and_keeps_the_connection(gateway: GatewayProcess) -> None:
+    asked = b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n" * 2 + b"GET /health HTTP/1.0\r\n\r\n"
+    first, second, last = (await asyncio.to_thread(sent_raw, gateway.url, asked)).split(b"HTTP/1.1 200 OK\r\n")[1:]
+    assert first.endswith(b"\r\n\r\n")
+    assert second.endswith(b"\r\n\r\n")
+    assert last.endswith(b'{"status":"ok"}')
 
 
 async def test_a_deeply_nested_body_is_refused(gateway: GatewayProcess, service: StandIn) -> None:

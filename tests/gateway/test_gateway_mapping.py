@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gateway_running import GatewayProcess, call, call_error, http_client, read, stdio_client
-from gateway_stand_in import StandIn, problem
+from gateway_stand_in import Answer, StandIn, problem
 from mcp.shared.uri_template import UriTemplate
 
 pytestmark = pytest.mark.asyncio
@@ -182,6 +182,25 @@ async def test_the_same_rating_again_has_the_same_idempotency_key(full_gateway_u
     keys = [seen.headers["idempotency-key"] for seen in (first, again, other, lesson)]
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
+
+
+async def test_the_same_rating_with_another_note_counts_once_and_says_that_the_note_is_not_kept(
+    full_gateway_url: str, service: StandIn
+) -> None:
+    memory = service.add_memory("text", heat=1.1)
+    path = f"/v1/memories/{memory['id']}/feedback"
+    rated = Answer(200, {"memory": memory})
+    service.misbehave("POST", path, rated, problem(422, "idempotency_mismatch"))  # as the service answers the same key
+    async with http_client(full_gateway_url) as client:
+        first, again = [
+            await call(client, "memory_feedback", {"id": memory["id"], "outcome": "success", "note": note})
+            for note in ("it fitted", "it fitted well")
+        ]
+    one, other = service.requests("POST", path)
+    assert one.headers["idempotency-key"] == other.headers["idempotency-key"]
+    assert (first["status"], "note" in first) == ("recorded", False)
+    assert (again["status"], again["heat"]) == ("recorded", 1.1)
+    assert "counts once" in again["note"]
 
 
 async def test_feedback_on_what_does_not_exist_rates_nothing(full_gateway_url: str, service: StandIn) -> None:

@@ -83,9 +83,13 @@ async def _feedback(call: Call) -> Json:
     segment, outcome = _memory_segment(call), call.get("outcome")
     try:
         body = call.picked("outcome", "note")
-        answer = await call.service.write_once(call.caller, f"/v1/memories/{segment}/feedback", body)
+        answer = await call.service.write_once(call.caller, f"/v1/memories/{segment}/feedback", body, beside="note")
         return {"status": "recorded", "id": call.get("id"), **_moved(answer)}
     except Refused as refusal:
+        if refusal.code == "idempotency_mismatch":  # the same rating within a day, with another note
+            answer = await call.service.read(call.caller, "GET", f"/v1/memories/{segment}")
+            unkept = {"note": "The same rating within a day counts once; the first note is kept."}
+            return {"status": "recorded", "id": call.get("id"), **_moved(answer), **unkept}
         # Nothing was rated yet. The id may be an experience's; those know success and failure only.
         if refusal.status != 404 or outcome not in ("success", "failure"):
             raise

@@ -13,12 +13,13 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from memory_service.domain import Caller
-from memory_service.errors import BadRequest, FieldError, InvalidFields, TooLarge
+from memory_service.errors import BadRequest, FieldError, InvalidFields, TooLarge, UnsupportedEncoding
 from memory_service.settings import Limits
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 ERRORS_MAX = 20
 TWICE = "is given twice"
+ALIASES = {"top_k": "limit"}  # in bodies and addresses alike
 USER = "user_id"  # may be left out with a key that is bound to one
 M = TypeVar("M", bound="Contract")
 
@@ -30,7 +31,10 @@ class Contract(BaseModel):
 
 
 async def read_bytes(request: Request, limits: Limits) -> bytes:
-    """The body.  Raises TooLarge as soon as it is known to be."""
+    """The body.  Raises TooLarge as soon as it is known to be, and UnsupportedEncoding for one that is packed."""
+    for packed in request.headers.getlist("content-encoding"):
+        if any(name.strip().lower() not in ("", "identity") for name in packed.split(",")):
+            raise UnsupportedEncoding("Content-Encoding: only identity is read; send the body as it is")
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > limits.body_bytes_max:
         raise TooLarge(f"the body is above {limits.body_bytes_max} bytes")
@@ -88,13 +92,25 @@ def validated(model: type[M], value: Any, limits: Limits) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise from_pydantic(error) from None
+        raise from_pydantic(error, model) from None
 
 
-def from_pydantic(error: ValidationError) -> InvalidFields:
+def from_pydantic(error: ValidationError, model: type[BaseModel]) -> InvalidFields:
     """The complaints in the caller's words; the values stay out."""
     raw = error.errors(include_url=False, include_input=False, include_context=False)
-    return _invalid([FieldError(dotted(e["loc"]) or "body", message(e["type"], e["msg"])) for e in raw])
+    found = []
+    for e in raw:
+        field, told = dotted(e["loc"]) or "body", message(e["type"], e["msg"])
+        # With `limit` there, an alias of it is one name too many to Pydantic.
+        if e["type"] == "extra_forbidden" and ALIASES.get(field) in model.model_fields:
+            told = same_as(ALIASES[field])
+        found.append(FieldError(field, told))
+    return _invalid(found)
+
+
+def same_as(name: str) -> str:
+    """What is told of an alias that is given beside the name itself."""
+    return f"means the same as {name}: give only one of them"
 
 
 def dotted(path: Sequence[Any]) -> str:

@@ -6,7 +6,7 @@ A key that is bound to a user need not name it: here for parameters, in `read_bo
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, get_args, get_origin
 from urllib.parse import parse_qsl, unquote_to_bytes, urlencode
 
 from fastapi import FastAPI, Request, Response
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.types import Receive, Scope, Send
 
-from memory_service.api.body import USER, text_problem
+from memory_service.api.body import ALIASES, USER, same_as, text_problem
 from memory_service.api.dependencies import reader_of
 from memory_service.api.solving import handler_of
 from memory_service.errors import FieldError, InvalidFields
@@ -39,13 +39,14 @@ class ContractRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         inner = handler_of(self.dependant)
         allowed = _query_names(self.dependant)
+        lists = frozenset(one.alias for one in _query_params(self.dependant) if _is_list(one.field_info.annotation))
         wants_user = any(one.alias == USER and one.field_info.is_required() for one in _query_params(self.dependant))
 
         async def handler(request: Request) -> Response:
             if request.path_params:
                 _decode_path(request)
             if request.scope["query_string"]:
-                _check_query(request, allowed)
+                _check_query(request, allowed, lists)
             if wants_user:
                 await _fill_user(request)
             return await inner(request)
@@ -94,6 +95,7 @@ PROBLEMS = {
     404: "unknown, or someone else's",
     409: "conflict: a stale version, or the first request of this Idempotency-Key still runs",
     413: "too large",
+    415: "the body is packed: no Content-Encoding but identity is read",
     422: "fields that are not valid, each named",
     429: "too many requests; Retry-After says when",
     503: "a store that this needs is down",
@@ -106,7 +108,7 @@ def _document_problems(path: str, operation: dict[str, Any]) -> None:
     """Every error that a route may answer, all of the same shape."""
     codes = set() if path in OPEN else {401, 403, 422, 429, 503}
     codes |= {404} if "{" in path else set()
-    codes |= {400, 409, 413} if "requestBody" in operation else set()
+    codes |= {400, 409, 413, 415} if "requestBody" in operation else set()
     schema = {"type": "object", "required": ["type", "title", "status", "detail", "code", "errors"]}
     content = {"application/problem+json": {"schema": schema}}
     for code in sorted(codes):
@@ -137,6 +139,11 @@ def _query_params(dependant: Any) -> list[Any]:
     return [*dependant.query_params, *(one for child in dependant.dependencies for one in _query_params(child))]
 
 
+def _is_list(annotation: Any) -> bool:
+    """Is this `list[…]`, or that or nothing?"""
+    return get_origin(annotation) is list or any(get_origin(one) is list for one in get_args(annotation))
+
+
 def _decode_path(request: Request) -> None:
     """Path parameters are percent-encoded until here, so that a slash may be part of an id."""
     decoded = {}
@@ -161,14 +168,20 @@ async def _fill_user(request: Request) -> None:
         request.scope["query_string"] = b"&".join(filter(None, (query, urlencode({USER: caller.user_id}).encode())))
 
 
-def _check_query(request: Request, allowed: frozenset[str]) -> None:
+def _check_query(request: Request, allowed: frozenset[str], lists: frozenset[str]) -> None:
+    """Raises InvalidFields.  Of a parameter that is no list a second value would be taken and the first one dropped silently."""
     errors = []
+    seen: set[str] = set()
     for name, value in parse_qsl(
         request.scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="surrogateescape"
     ):
         if name not in allowed:
             errors.append(FieldError(name[:200], "is not a parameter of this request"))
+        elif name in seen and name not in lists:
+            errors.append(FieldError(name, "is given more than once"))
         elif (problem := text_problem(value)) is not None:
             errors.append(FieldError(name, problem))
+        seen.add(name)
+    errors += [FieldError(alias, same_as(name)) for alias, name in ALIASES.items() if {alias, name} <= seen & allowed]
     if errors:
         raise InvalidFields("; ".join(f"{e.field}: {e.message}" for e in errors[:5]), errors=tuple(errors[:20]))

@@ -187,7 +187,7 @@ def check_texts(services: Runtime, action: str | None, avoid: str | None, ration
     most = services.experiences.text_chars_max
     for name, text in (("action", action), ("avoid", avoid), ("rationale", rationale)):
         if text is not None and len(text) > most:
-            raise TooLarge(f"{name}: above {most} characters")
+            raise TooLarge.of(name, f"above {most} characters")
 
 
 def patch_changes(body: PatchExperience) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Routes of long-term memories: write, batch, list, read, change, erase."""
 
+from time import monotonic
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -32,7 +33,7 @@ async def write(
 ) -> Response:
     """Write one memory.  201 means committed to Postgres."""
     limits = services.tunables.limits
-    draft = checked_draft(await read_body(request, WriteMemory, limits), caller, limits)
+    draft = checked_draft(await read_body(request, WriteMemory, limits), caller, limits, services.clock())
     note(request, user_id=draft.user_id)
     if wait is None:
         return await once(
@@ -40,8 +41,9 @@ async def write(
         )
 
     async def write_and_wait(record: Any) -> Written:
+        ends = monotonic() + limits.wait_indexed_s_max  # of the whole answer: the write may have waited for Qdrant too
         written = await services.writer.write(caller, draft, record)
-        return await services.writer.wait_indexed(written, limits.wait_indexed_s_max)
+        return await services.writer.wait_indexed(written, max(ends - monotonic(), 0.0))
 
     return await once(request, services, caller, write_and_wait, _written(services))
 
@@ -50,7 +52,7 @@ async def write(
 async def write_batch(request: Request, services: Services, caller: Writer) -> Response:
     """Write up to 500 memories; one bad item never spoils the others."""
     limits = services.tunables.limits
-    drafts = batch_drafts(await read_batch(request, limits), caller, limits)
+    drafts = batch_drafts(await read_batch(request, limits), caller, limits, services.clock())
 
     def answer(results: list[Written | HindsightError]) -> Answer:
         ids = tuple(r.memory.id for r in results if isinstance(r, Written))

@@ -3,6 +3,7 @@
 Sizes and users are checked here, field by field; what a batch holds is judged item by item, so one bad item never spoils the others.
 """
 
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -25,19 +26,21 @@ from memory_service.settings import Limits
 from memory_service.write.drafts import Draft
 
 
-def checked_draft(body: WriteMemory, caller: Caller, limits: Limits) -> Draft:
-    """The draft, once its sizes and its user are right."""
+def checked_draft(body: WriteMemory, caller: Caller, limits: Limits, now: datetime) -> Draft:
+    """The draft, once its sizes, its user and its end are right."""
     require_user(caller, body.user_id)
     check_sizes(body.content, body.metadata, limits)
+    if body.expires_at is not None and body.expires_at <= now:
+        raise InvalidFields.of("expires_at", "is in the past: it would be gone at once")
     return body.draft()
 
 
 def check_sizes(content: str | None, metadata: dict[str, Any] | None, limits: Limits) -> None:
     """Raises TooLarge."""
     if content is not None and len(content.encode()) > limits.content_bytes_max:
-        raise TooLarge(f"content: above {limits.content_bytes_max} bytes of UTF-8")
+        raise TooLarge.of("content", f"above {limits.content_bytes_max} bytes of UTF-8")
     if metadata and len(orjson.dumps(metadata)) > limits.metadata_bytes_max:
-        raise TooLarge(f"metadata: above {limits.metadata_bytes_max} bytes of JSON")
+        raise TooLarge.of("metadata", f"above {limits.metadata_bytes_max} bytes of JSON")
 
 
 async def read_batch(request: Request, limits: Limits) -> list[Any]:
@@ -57,13 +60,13 @@ async def read_batch(request: Request, limits: Limits) -> list[Any]:
     return value["memories"]  # type: ignore[no-any-return]
 
 
-def batch_drafts(items: list[Any], caller: Caller, limits: Limits) -> list[Draft | HindsightError]:
+def batch_drafts(items: list[Any], caller: Caller, limits: Limits, now: datetime) -> list[Draft | HindsightError]:
     """Each item as a draft, or as what is wrong with it."""
     drafts: list[Draft | HindsightError] = []
     for item in items:
         try:
             draft = validated(WriteMemory, with_own_user(WriteMemory, item, caller), limits)
-            drafts.append(checked_draft(draft, caller, limits))
+            drafts.append(checked_draft(draft, caller, limits, now))
         except HindsightError as error:
             drafts.append(error)
     return drafts

@@ -10,6 +10,7 @@ from functools import lru_cache
 from time import monotonic
 from typing import Any
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memory_service.access import is_loopback
@@ -20,6 +21,8 @@ from memory_service.metrics import REQUESTS
 
 log = logging.getLogger("memory_service.requests")
 REQUEST_ID_CHARS_MAX = 128
+CLIENT_GONE = 499  # nginx's: whoever asked left before the request was whole, so no answer has this status
+HEALTH = "/health"  # open to everybody, as API.md says: probes ask by whatever address a container has
 
 
 class RequestLog:
@@ -37,9 +40,9 @@ class RequestLog:
         # Ids in addresses may contain an encoded slash: routes match the encoded path, ContractRoute decodes the parts.
         if b"%" in (scope.get("raw_path") or b""):
             scope["path"] = scope["raw_path"].decode("ascii", "replace")
-        head = scope["method"] == "HEAD"  # like GET, without the body: probes ask so
-        if head:
-            scope["method"] = "GET"
+        # Like GET, without the body: probes ask so.  A copy, because uvicorn looks into its scope to know what it may leave out.
+        head = scope["method"] == "HEAD"
+        asked = {**scope, "method": "GET"} if head else scope
         status = 500
 
         async def watched(message: Message) -> None:
@@ -52,17 +55,19 @@ class RequestLog:
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(asked, receive, watched)
+        except ClientDisconnect:
+            status = CLIENT_GONE
         except Exception as error:
             frames = "".join(traceback.format_tb(error.__traceback__))  # the error's own text may quote contents
             log.error("unhandled %s\n%s", type(error).__name__, frames, extra={"facts": {"request_id": request_id}})
-            await problem_response(HindsightError())(scope, receive, watched)
+            await problem_response(HindsightError())(asked, receive, watched)
         finally:
-            _record(scope, request_id, status, monotonic() - started)
+            _record(asked, scope["method"], request_id, status, monotonic() - started)
 
 
 class LoopbackHosts:
-    """While no key exists only this machine's own names and pages are served.
+    """While no key exists only this machine's own names and pages are served, and everybody's question whether the process is up.
 
     Otherwise a web page could rebind its name to us, or post memories from a visitor's browser (a form needs no preflight).
     """
@@ -72,7 +77,7 @@ class LoopbackHosts:
         self._keys_required = keys_required
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _foreign(scope):
+        if scope["type"] == "http" and scope["path"] != HEALTH and _foreign(scope):
             try:
                 required = await self._keys_required()
             except HindsightError:
@@ -109,12 +114,12 @@ def _request_id(scope: Scope) -> str:
     return given if usable else str(new_id())
 
 
-def _record(scope: Scope, request_id: str, status: int, seconds: float) -> None:
+def _record(scope: Scope, method: str, request_id: str, status: int, seconds: float) -> None:
     route = getattr(scope.get("route"), "path", "unmatched")
-    REQUESTS.labels(scope["method"], route, str(status)).observe(seconds)
+    REQUESTS.labels(method, route, str(status)).observe(seconds)
     facts = {
         "request_id": request_id,
-        "method": scope["method"],
+        "method": method,
         "route": route,
         "status": status,
         "ms": round(1000 * seconds, 2),

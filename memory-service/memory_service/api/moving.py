@@ -62,12 +62,13 @@ async def imported(services: Runtime, caller: Caller, user_id: str | None, body:
     limits, numbers = services.tunables.limits, services.imports.numbers
     if body.count(b"\n") >= numbers.import_lines_max:
         raise TooLarge(f"the body has more than {numbers.import_lines_max} lines; send it in parts")
-    reader = LineReader(caller, user_id, limits, services.imports.rules, numbers)
+    began = services.clock()
+    reader = LineReader(caller, user_id, limits, services.imports.rules, numbers, began)
     total = Imported()
     for numbered in slices_of(body, numbers.import_slice_lines):
         lines = await asyncio.to_thread(_read, reader, numbered)
         total.refused += [one for one in lines if isinstance(one, Refused)]
-        total.add(await services.imports.take(caller, [one for one in lines if isinstance(one, Line)]))
+        total.add(await services.imports.take(caller, [one for one in lines if isinstance(one, Line)], began))
     await services.imports.finish(total, record)
     return total
 

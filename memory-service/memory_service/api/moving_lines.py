@@ -4,9 +4,11 @@ Pure and, for a full slice, tens of milliseconds long: call it in a thread.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import orjson
 
@@ -30,6 +32,7 @@ from memory_service.experience.store import LessonRules
 from memory_service.moving.lines import FORMAT, FORMAT_VERSION, Line, Refused, Thing
 from memory_service.moving.settings import MovingNumbers
 from memory_service.settings import Limits
+from memory_service.timestamps import time_text
 
 BOM = b"\xef\xbb\xbf"
 LEDGER_TOLERANCE = 1e-6  # the ledger's deltas are rounded to more digits than this
@@ -43,12 +46,23 @@ class UnknownType(HindsightError):
     status, code, title = 422, "unknown_type", "No line of this type is known"
 
 
+class Expired(HindsightError):
+    status, code, title = 422, "expired", "The memory is past its end"
+
+
 class LineReader:
-    """Reads lines for one caller.  `user_id` is whom all lines are imported for; None: each says its own."""
+    """Reads lines for one caller at `now`.  `user_id` is whom all lines are imported for; None: each says its own."""
 
     def __init__(
-        self, caller: Caller, user_id: str | None, limits: Limits, rules: LessonRules, numbers: MovingNumbers
+        self,
+        caller: Caller,
+        user_id: str | None,
+        limits: Limits,
+        rules: LessonRules,
+        numbers: MovingNumbers,
+        now: datetime,
     ) -> None:
+        self._now = now
         self._caller = caller
         self._user_id = user_id
         self._limits = limits
@@ -61,8 +75,8 @@ class LineReader:
             "experience": self._experience,
             "version": self._version,
             "experience_version": self._lesson_version,
-            "relation": lambda value: self._valid(RelationIn, value).line(),
-            "conflict": lambda value: self._valid(ConflictIn, value).line(),
+            "relation": self._relation,
+            "conflict": self._conflict,
         }
 
     def read(self, raw: bytes, number: int) -> Line | Refused | None:
@@ -113,7 +127,33 @@ class LineReader:
         self._check_sizes(body.content, body.metadata)
         if len(body.source_memory_ids) > self._numbers.source_ids_max:
             raise InvalidFields.of("source_memory_ids", f"at most {self._numbers.source_ids_max}")
+        self._check_end(body.expires_at)
+        _not_itself(body.id, superseded_by=body.superseded_by, conflict_id=body.conflict_id)
+        _not_itself(body.id, related_ids=body.related_ids, source_memory_ids=body.source_memory_ids)
+        if body.valid_from is not None and body.valid_to is not None and body.valid_to < body.valid_from:
+            raise InvalidFields.of("valid_to", "is before valid_from")
         return body.memory(self._caller.tenant)
+
+    def _check_end(self, expires_at: datetime | None) -> None:
+        """What is past its end is no memory any more: imported, nobody would see it, and the next purge would erase it."""
+        if expires_at is not None and expires_at <= self._now:
+            raise Expired(f"expires_at: it ended at {time_text(expires_at)}")
+
+    def _relation(self, value: dict[str, Any]) -> Thing:
+        body: RelationIn = self._valid(RelationIn, value)
+        _not_itself(body.source_id, target_id=body.target_id)
+        return body.line()
+
+    def _conflict(self, value: dict[str, Any]) -> Thing:
+        body: ConflictIn = self._valid(ConflictIn, value)
+        _not_itself(body.old_id, new_id=body.new_id)
+        decided = {"resolution": body.resolution, "resolved_at": body.resolved_at}
+        for name, said in decided.items():
+            if (said is None) == (body.state == "resolved"):
+                raise InvalidFields.of(
+                    name, f"{'is missing' if said is None else 'does not belong'} with state {body.state}"
+                )
+        return body.line()
 
     def _version(self, value: dict[str, Any]) -> Thing:
         body: VersionIn = self._valid(VersionIn, value)
@@ -131,6 +171,7 @@ class LineReader:
             raise InvalidFields.of("confidence_ledger", f"at most {self._rules.confidence.ledger_entries_max} entries")
         if abs(math.fsum(e.delta for e in body.confidence_ledger) - body.confidence) > LEDGER_TOLERANCE:
             raise InvalidFields.of("confidence_ledger", "its deltas must add up to confidence")
+        _not_itself(body.id, superseded_by=body.superseded_by)
         raw = body.experience(self._caller.tenant)
         parsed = parse_conditions(raw.conditions, self._rules.limits)
         digest = condition_hash(parsed, tenant=raw.tenant, user_id=raw.user_id, task_type=raw.task_type)
@@ -140,6 +181,7 @@ class LineReader:
         if "content" in value:
             memory: WriteMemory = self._valid(WriteMemory, value)
             self._check_sizes(memory.content, memory.metadata or {})
+            self._check_end(memory.expires_at)
             return memory.draft()
         lesson: WriteExperience = self._valid(WriteExperience, value)
         self._check_texts(lesson.action, lesson.avoid, lesson.rationale)
@@ -175,6 +217,13 @@ def slices_of(body: bytes, size: int) -> Iterator[list[tuple[int, bytes]]]:
             taken = []
     if taken:
         yield taken
+
+
+def _not_itself(own: UUID, **named: UUID | Sequence[UUID] | None) -> None:
+    """Raises InvalidFields for a reference of a thing to itself."""
+    for name, ids in named.items():
+        if own == ids or (isinstance(ids, Sequence) and own in ids):
+            raise InvalidFields.of(name, "can't be the thing itself")
 
 
 def _shown_id(value: Any) -> str | None:

@@ -34,6 +34,8 @@ def problem_response(error: HindsightError) -> Response:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    if error.status == 415:
+        headers["Accept-Encoding"] = "identity"  # RFC 9110, 15.5.16: what would have been read
     return Response(to_json(problem(error)), error.status, headers, MEDIA_TYPE)
 
 

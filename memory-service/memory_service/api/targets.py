@@ -4,6 +4,7 @@
 behind the caller in a signature: who may not ask at all does not learn whether an id was one.
 """
 
+import re
 from typing import Annotated
 from uuid import UUID
 
@@ -11,6 +12,8 @@ from fastapi import Depends, Header
 
 from memory_service.domain import SHARED_USER
 from memory_service.errors import InvalidFields, NotFound
+
+_VERSION = re.compile(r'(?:W/)?"([0-9]{1,10})"|([0-9]{1,10})')
 
 
 def path_id(text: str) -> UUID:
@@ -25,10 +28,10 @@ def version_of(if_match: str | None) -> int | None:
     """The version in If-Match, quoted or bare; `*` matches any."""
     if if_match is None or if_match.strip() == "*":
         return None
-    text = if_match.strip().removeprefix("W/").strip('"')
-    if not text.isascii() or not text.isdigit() or len(text) > 10:
+    found = _VERSION.fullmatch(if_match.strip())
+    if found is None:
         raise InvalidFields.of("If-Match", "must be a version number")
-    return int(text)
+    return int(found[1] or found[2])
 
 
 def user_ids(user_id: str, include_shared: bool) -> tuple[str, ...]:

@@ -63,9 +63,9 @@ def check_sizes(body: TakeTurns, services: Runtime) -> None:
     sizes = [len(message.content.encode()) for message in body.messages]
     for at, size in enumerate(sizes):
         if size > limits.content_bytes_max:
-            raise TooLarge(f"messages.{at}.content: above {limits.content_bytes_max} bytes of UTF-8")
+            raise TooLarge.of(f"messages.{at}.content", f"above {limits.content_bytes_max} bytes of UTF-8")
     if sum(sizes) > numbers.request_bytes_max:
-        raise TooLarge(f"messages: together above {numbers.request_bytes_max} bytes of UTF-8")
+        raise TooLarge.of("messages", f"together above {numbers.request_bytes_max} bytes of UTF-8")
 
 
 def turns_request(request: Request, body: TakeTurns, caller: Caller) -> TurnsRequest:
