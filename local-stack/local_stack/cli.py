@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from local_stack import background
+from local_stack import background, postgres
 from local_stack.console import Follower, Screen
 from local_stack.errors import StackError
 from local_stack.home import Home, default_root, is_locked, open_home
@@ -82,6 +82,8 @@ def status(home: HomeOption = None) -> None:
             seen = "up" if is_alive(member.identity) else "down"
             rows.append((member.name, str(member.identity.pid), member.url, seen))
         screen.table(("PROCESS", "PID", "URL", "STATE"), rows)
+        if "postgres" in state.members:
+            screen.facts([("psql", postgres.login_line(found))])
         raise typer.Exit(0 if state.phase == READY and all(row[3] != "down" for row in rows) else 1)
 
 

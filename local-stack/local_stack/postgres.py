@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -207,6 +208,12 @@ def url(home: Home, port: int) -> str:
 def psql() -> str:
     """The client to name in a command line: the one on PATH, else the one of the server's installation."""
     return "psql" if shutil.which("psql") else programs().path("psql")
+
+
+def login_line(home: Home) -> str:
+    """The command that opens psql on the running server, without a password on it."""
+    login = [psql(), "-h", "127.0.0.1", "-p", str(home.ports()["postgres"]), "-U", USER, DATABASE]
+    return f"PGPASSFILE={shlex.quote(str(home.run / 'pgpass'))} {shlex.join(login)}"
 
 
 def is_ready(home: Home, pid: int) -> bool:

@@ -8,7 +8,6 @@ stops them in reverse order. It knows the others by their command lines and URLs
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -201,12 +200,10 @@ class Supervisor:
     def _announce(self, took_s: float) -> None:
         service = f"http://{_HOST}:{self._options.port}"
         authorised = bool(os.environ.get("HINDSIGHT_API_KEY"))
-        pgpass, port = self._home.run / "pgpass", self._home.ports()["postgres"]
-        login = [postgres.psql(), "-h", _HOST, "-p", str(port), "-U", postgres.USER, postgres.DATABASE]
         rows = [("service", service)]
         if self._options.gateway:
             rows.append(("gateway", f"http://{_HOST}:{self._options.gateway_port}/mcp"))
-        rows.append(("psql", f"PGPASSFILE={shlex.quote(str(pgpass))} {shlex.join(login)}"))
+        rows.append(("psql", postgres.login_line(self._home)))
         write = {"user_id": "me", "content": "The staging database listens on port 6543."}
         search = {"user_id": "me", "query": "which port does staging use?"}
         rows.append(("write", curl(f"{service}/v1/memories", write, authorised)))

@@ -122,14 +122,19 @@ async def serving(settings: Settings, **overrides: Any) -> AsyncIterator[World]:
 
 
 class Proxy:
-    """A TCP relay in front of a store: it can be cut like a pulled cable, and healed.  `cuts` proves that the fault happened."""
+    """A TCP relay in front of a store: it can be cut like a pulled cable, frozen like a stopped process, and healed.
+
+    `refused` and `held` prove that the fault happened.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = urlsplit(url)
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._down = False
-        self.refused = 0
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self.refused = self.held = 0
 
     @property
     def url(self) -> str:
@@ -143,8 +148,13 @@ class Proxy:
         for writer in list(self._writers):
             writer.transport.abort()
 
+    async def freeze(self) -> None:
+        """As SIGSTOP: connections are accepted and nothing is answered."""
+        self._flows.clear()
+
     async def heal(self) -> None:
         self._down = False
+        self._flows.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._down:
@@ -155,19 +165,20 @@ class Proxy:
             upstream_reader, upstream_writer = await asyncio.open_connection(self._url.hostname, self._url.port)
             self._writers |= {writer, upstream_writer}
             try:
-                await asyncio.gather(_pump(reader, upstream_writer), _pump(upstream_reader, writer))
+                await asyncio.gather(self._pump(reader, upstream_writer), self._pump(upstream_reader, writer))
             finally:
                 self._writers -= {writer, upstream_writer}
                 for one in (writer, upstream_writer):
                     one.transport.abort()
 
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while chunk := await reader.read(65_536):
-            writer.write(chunk)
-            await writer.drain()
-        writer.close()
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while chunk := await reader.read(65_536):
+                self.held += not self._flows.is_set()
+                await self._flows.wait()
+                writer.write(chunk)
+                await writer.drain()
+            writer.close()
 
 
 @asynccontextmanager

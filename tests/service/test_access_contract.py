@@ -393,6 +393,17 @@ async def test_a_foreign_host_name_is_refused_without_a_key(client: httpx.AsyncC
     problem_of(await client.get("/v1/stats", headers={"Host": host}), 403)
 
 
+@pytest.mark.parametrize("host", ["x", "10.0.0.1:8000", ""])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_health_is_open_under_any_name_also_while_no_key_exists(
+    client: httpx.AsyncClient, method: str, host: str
+) -> None:
+    asked = {"Host": host, "Origin": "http://evil.example"}
+    assert (await client.request(method, "/health", headers=asked)).status_code == 200
+    for path in ("/ready", "/metrics", "/openapi.json", "/health/", "/healthy", "/v1/memories?user_id=x"):
+        assert (await client.request(method, path, headers={"Host": host})).status_code == 403
+
+
 async def test_a_foreign_host_name_is_fine_with_a_key(keyed: World) -> None:
     async with keyed.with_key(await keyed.new_key("reader")) as client:
         assert (await client.get("/v1/stats", headers={"Host": "memory-service:8000"})).status_code == 200

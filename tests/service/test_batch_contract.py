@@ -42,6 +42,7 @@ async def test_each_item_is_answered_in_its_place(client: httpx.AsyncClient, use
     statuses = [r["error"]["status"] for r in results if r["status"] == "rejected"]
     assert statuses == [422, 422, 413, 422, 422, 422, 422]
     assert results[1]["error"]["errors"][0]["field"] == "content"
+    assert results[4]["error"]["errors"][0]["field"] == "content"
     assert results[7]["error"]["errors"][0]["field"] == "related_ids.0"
     assert results[9]["error"]["errors"][0]["field"] == "wrong"
     assert {m["content"] for m in await listed(client, user)} == {"fine", "known already", "the last one"}

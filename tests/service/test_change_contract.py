@@ -46,6 +46,43 @@ async def test_patch_changes_only_what_it_names_and_raises_the_version(client: h
     assert (await client.get(f"/v1/memories/{before['id']}")).json()["tags"] == ["b"]
 
 
+async def test_a_patch_that_says_what_the_memory_says_makes_no_version(world: World, user: str) -> None:
+    other = await write(world.client, user, "other")
+    memory = await write(
+        world.client, user, "We deploy with Docker in Berlin since 2024.", tags=["a", "b"], category="c", event_type="e", entities=["x"], outcome="success",
+        metadata={"n": 1, "b": True, "l": [1.5, None], "aa": {"z": 1, "y": 2}}, importance=0.7, expires_at="2126-01-01T00:00:00Z", occurred_at="2026-01-01T10:00:00.123456+02:00",
+        related_ids=[other["id"]], wait=True,
+    )  # fmt: skip
+    path = f"/v1/memories/{memory['id']}"
+    before = (await world.client.get(path)).json()
+    same = {name: before[name] for name in (
+        "content", "summary", "category", "event_type", "tags", "entities", "outcome", "importance", "confidence", "occurred_at", "expires_at", "related_ids", "metadata",
+    )}  # fmt: skip
+    same["metadata"] = dict(reversed(same["metadata"].items()))
+    marks = "SELECT xmin::text, updated_at FROM memory WHERE id = %s"
+    marked = await world.sql(marks, UUID(memory["id"]))
+    for body in (same, {"content": same["content"]}, {"tags": ["a", "b", "a"]}, *({name: same[name]} for name in same)):
+        answer = await world.client.patch(path, json=body, headers={"If-Match": "1"})
+        assert (answer.status_code, answer.json() | {"heat": before["heat"]}) == (200, before), body
+    assert (await world.client.get(f"{path}/history")).json()["total"] == 1
+    assert await world.sql(marks, UUID(memory["id"])) == marked
+    assert await world.sql("SELECT 1 FROM index_outbox WHERE memory_id = %s", UUID(memory["id"])) == []
+    problem_of(await world.client.patch(path, json=same, headers={"If-Match": "2"}), 409)
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, True), (1, 1.0), (0, False), ([1], [True]), ({"a": 0}, {"a": False})])
+async def test_metadata_that_only_python_takes_for_the_same_is_changed(
+    client: httpx.AsyncClient, user: str, old: Any, new: Any
+) -> None:
+    memory = await write(client, user, "kept value for value", metadata={"k": old})
+    for version, value in ((2, new), (2, new), (3, old)):
+        answer = (await client.patch(f"/v1/memories/{memory['id']}", json={"metadata": {"k": value}})).json()
+        assert (answer["version"], repr(answer["metadata"]["k"])) == (version, repr(value))
+    changes = (await client.get(f"/v1/memories/{memory['id']}/history")).json()["items"][0]["changes"]
+    assert set(changes) == {"metadata"}
+    assert [repr(changes["metadata"][end]["k"]) for end in ("from", "to")] == [repr(new), repr(old)]
+
+
 async def test_null_clears(client: httpx.AsyncClient, user: str) -> None:
     memory = await write(
         client, user, "full", tags=["a"], category="c", event_type="e", entities=["x"], outcome="success", metadata={"k": 1},
@@ -83,7 +120,7 @@ async def test_a_bad_patch_is_named_and_changes_nothing(
 
 async def test_content_above_256_kib_is_413_in_a_patch_too(client: httpx.AsyncClient, user: str) -> None:
     memory = await write(client, user, "x")
-    problem_of(await client.patch(f"/v1/memories/{memory['id']}", json={"content": "x" * 262_145}), 413)
+    problem_of(await client.patch(f"/v1/memories/{memory['id']}", json={"content": "x" * 262_145}), 413, "content")
 
 
 @pytest.mark.parametrize("shape", ["{}", '"{}"', 'W/"{}"', " {} "])
@@ -96,7 +133,7 @@ async def test_if_match_takes_the_version_quoted_or_bare(client: httpx.AsyncClie
     problem_of(await client.patch(path, json=body, headers={"If-Match": shape.format(1)}), 409)
 
 
-@pytest.mark.parametrize("bad", ["abc", '""', "-1", "1.0", "²", "9" * 30])
+@pytest.mark.parametrize("bad", ["abc", '""', "-1", "1.0", "²", "9" * 30, '"1', '1"', "W/1", '""1""'])
 async def test_a_strange_if_match_is_named(client: httpx.AsyncClient, user: str, bad: str) -> None:
     memory = await write(client, user, "x")
     answer = await client.patch(

@@ -100,6 +100,27 @@ async def test_with_qdrant_down_keyword_search_answers_and_the_relay_catches_up(
     assert len(await found(frail.client, user, "penguin", mode="vector")) == 3
 
 
+async def test_a_write_that_waits_answers_in_time_while_qdrant_is_frozen(backends: Backends, user: str) -> None:
+    """A paused process accepts connections and answers nothing, so every question to it lasts until its own deadline."""
+    settings = backends.new_settings()
+    async with proxied(settings.qdrant_url) as qdrant:
+        quick = numbers(settings, limits={"wait_indexed_s_max": 1.5}, write={"similar_deadline_s": 1.0})
+        async with serving(settings.model_copy(update={"qdrant_url": qdrant.url}), tunables=quick) as world:
+            await write(world.client, user, "a penguin before the frost", wait=True)
+            await qdrant.freeze()
+            for infer in (True, False):
+                started = time.monotonic()
+                body = {"user_id": user, "content": f"a penguin in the frost {infer}", "infer": infer}
+                answer = await world.client.post("/v1/memories", params={"wait": "indexed"}, json=body)
+                took = time.monotonic() - started
+                assert (answer.status_code, answer.json()["memory"]["index"]["state"]) == (201, "pending")
+                assert took < 2.2, took  # 1.5 s in all, on a busy machine
+            assert qdrant.held > 0
+            await qdrant.heal()
+            await indexed(world.client, user)
+            assert len(await found(world.client, user, "penguin", mode="vector")) == 3
+
+
 async def test_with_the_embedder_failing_keyword_search_answers(frail: Frail, user: str) -> None:
     await write(frail.client, user, "a puffin on the rock", wait=True)
     frail.embedder.down = True
@@ -126,8 +147,8 @@ async def test_a_lane_beyond_its_deadline_is_named_and_the_answer_comes_in_time(
 
 async def test_with_redis_down_long_term_memory_is_unaffected(frail: Frail, user: str) -> None:
     await frail.redis.cut()
-    memory = await write(frail.client, user, "a stork without redis", wait=True)
-    assert memory["index"]["state"] == "indexed"
+    memory = await write(frail.client, user, "a stork without redis")
+    await indexed(frail.client, user)  # not by ?wait=indexed, which waits 0.3 s here
     answer = await search(frail.client, user, "stork")
     assert (answer["degraded"], len(answer["results"])) == ([], 1)
     assert (await frail.client.patch(f"/v1/memories/{memory['id']}", json={"category": "birds"})).status_code == 200

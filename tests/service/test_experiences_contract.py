@@ -8,6 +8,7 @@ import asyncio
 import subprocess
 import sys
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -236,6 +237,7 @@ async def test_too_long_an_action_is_413(client: httpx.AsyncClient, user: str) -
     problem_of(
         await client.post("/v1/experiences", json={"user_id": user, "conditions": [ON_POSTGRES], "action": "x" * 8001}),
         413,
+        "action",
     )
 
 
@@ -390,6 +392,19 @@ async def test_without_qdrant_keywords_and_conditions_still_answer(backends: Bac
         (by_words,) = await query(world.client, user, semantic_query="exporter invoices")
         assert by_words["match"] == "semantic"
         assert proxy.refused > 0
+
+
+async def test_a_long_goal_is_looked_up_by_words_from_all_of_it(backends: Backends, user: str) -> None:
+    settings = backends.new_settings()
+    words = ["".join(letters) for letters in product("bcdfg", "aeiou", "klmn")]
+    async with (
+        proxied(settings.qdrant_url) as proxy,
+        serving(settings.model_copy(update={"qdrant_url": proxy.url})) as world,
+    ):
+        await proxy.cut()
+        await lesson(world.client, user, "Throttle the exporter of invoices")
+        goal = f"{' '.join(words)}: throttle the exporter of invoices"
+        assert [r["match"] for r in await query(world.client, user, semantic_query=goal)] == ["semantic"]
 
 
 async def test_memory_searches_never_return_lessons_and_queries_never_memories(world: World, user: str) -> None:

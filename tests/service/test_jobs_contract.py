@@ -220,6 +220,7 @@ async def test_purge_erases_what_has_expired_for_good_and_trims_what_is_old(back
         planned = await run_job(client, "purge", dry_run=True)
         assert planned["counts"] == {
             "memories": 1,
+            "lessons": 0,
             "idempotency_keys": 1,
             "retrievals": 0,
             "task_runs": 0,
@@ -754,10 +755,16 @@ async def test_a_running_service_runs_what_is_due_and_metrics_tell(backends: Bac
         assert await states(world, [memory["id"]]) == [("cold", 2)] or await world.sql(
             "SELECT 1 FROM job_run WHERE job = 'decay' AND tenant IS NULL AND done = 0"
         )
-        text = (await world.client.get("/metrics")).text
-        assert 'hindsight_job_runs_total{job="purge",outcome="success"}' in text
-        assert 'hindsight_job_last_success_timestamp_seconds{job="reconcile"}' in text
-        assert 'hindsight_job_seconds_count{job="decay"}' in text
+
+        async def measured() -> bool:  # a moment after the row of the run
+            text = (await world.client.get("/metrics")).text
+            return all(one in text for one in (
+                'hindsight_job_runs_total{job="purge",outcome="success"}',
+                'hindsight_job_last_success_timestamp_seconds{job="reconcile"}',
+                'hindsight_job_seconds_count{job="decay"}',
+            ))  # fmt: skip
+
+        await until(measured)
 
 
 async def ended(world: World, names: set[str]) -> bool:

@@ -56,6 +56,15 @@ async def test_top_k_is_an_alias_of_limit(client: httpx.AsyncClient, user: str) 
     assert len((await page(client, user, top_k=2))["items"]) == 2
 
 
+@pytest.mark.parametrize("path", ["/v1/memories", "/v1/conflicts", "/v1/experiences", "/v1/retrievals"])
+async def test_limit_and_top_k_together_are_refused_because_they_mean_the_same(
+    client: httpx.AsyncClient, user: str, path: str
+) -> None:
+    for params in ({"limit": 1, "top_k": 3}, {"top_k": 3, "limit": 1}, {"top_k": 1, "limit": 1}):
+        told = problem_of(await client.get(path, params={"user_id": user, **params}), 422, "top_k")
+        assert told["errors"] == [{"field": "top_k", "message": "means the same as limit: give only one of them"}]
+
+
 @pytest.mark.parametrize("name", ["limit", "top_k"])
 @pytest.mark.parametrize("value", ["0", "101", "-1", "x", "true", "", "1e1", "99999999999999999999"])
 async def test_a_bad_limit_is_named(client: httpx.AsyncClient, user: str, name: str, value: str) -> None:

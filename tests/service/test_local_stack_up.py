@@ -21,12 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 
 from local_stack import postgres
 from local_stack.home import open_home
 from local_stack.processes import Identity, identify
 from local_stack.state import Member, State, end_orphans
+from local_stack.stores import Stores, answers_http
 
 STAND_IN = """
 import http.server, os, signal, sys
@@ -143,6 +145,12 @@ def test_detach_status_logs_and_down(stack: Stack) -> None:
     assert status.returncode == 0
     for name, pid in stack.pids().items():
         assert any(line.split()[0] == name and str(pid) in line and "up" in line for line in status.stdout.splitlines())
+    (login,) = [line.split(maxsplit=1)[1] for line in status.stdout.splitlines() if line.split()[0] == "psql"]
+    assert login in up.stdout
+    asked = subprocess.run(
+        [*shlex.split("env " + login), "-Atc", "SELECT 6 * 7"], capture_output=True, text=True, check=False
+    )
+    assert asked.stdout == "42\n", asked.stderr
     assert "database system is ready" in stack.run("logs", "postgres").stdout
     assert "service │ " in stack.run("logs").stdout
     assert stack.run("logs", "nonsense").returncode == 1
@@ -235,29 +243,60 @@ def test_a_second_up_on_the_same_home_is_refused_and_disturbs_nothing(stack: Sta
         stack.run("down")
 
 
-def test_when_a_store_dies_the_rest_is_stopped_and_the_store_is_named(stack: Stack) -> None:
-    process = stack.start()
-    pids = stack.pids()
-    os.kill(pids["redis"], signal.SIGKILL)
-    shown = process.communicate(timeout=30)[0]
-    assert process.returncode == 1
-    assert "redis ended (killed by SIGKILL)" in shown
-    assert not [pid for pid in pids.values() if alive(pid)]
-
-
-@pytest.mark.parametrize("victim", ["service", "gateway"])
-def test_a_service_that_dies_is_started_again_and_the_stores_stay(stack: Stack, victim: str) -> None:
+@pytest.mark.parametrize("victim", ["postgres", "redis", "qdrant", "service", "gateway"])
+def test_a_part_that_dies_is_started_again_and_the_others_stay(stack: Stack, victim: str) -> None:
     process = stack.start()
     pids = stack.pids()
     os.kill(pids[victim], signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while (now := stack.pids())[victim] == pids[victim] and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert now[victim] != pids[victim]
+    now = wait_for_another(stack, victim, pids[victim])
     assert {**now, victim: 0} == {**pids, victim: 0}
+    assert answers(stack, victim)
+    assert process.poll() is None
     process.terminate()
-    assert f"{victim} ended (killed by SIGKILL)" in process.communicate(timeout=30)[0]
+    assert f"{victim} ended (killed by SIGKILL)" in process.communicate(timeout=60)[0]
     assert process.returncode == 0
+    assert wait_until_gone(list(now.values())) == []
+
+
+def wait_for_another(stack: Stack, name: str, pid: int) -> dict[str, int]:
+    """The pids once `name` runs as another process."""
+    deadline = time.monotonic() + 20
+    while (now := stack.pids())[name] == pid and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert now[name] != pid
+    return now
+
+
+def answers(stack: Stack, name: str) -> bool:
+    """Does that part, as the stack's own settings name it, answer within some seconds?"""
+    home = open_home(stack.home)
+    stores = Stores(home, home.ports(), lambda _child: None)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if name == "postgres":
+            with suppress(psycopg.OperationalError), psycopg.connect(stores.urls.database_url, connect_timeout=2):
+                return True
+        elif name in ("service", "gateway"):
+            if answers_http(stack.port if name == "service" else stack.gateway_port, "/", below=600):
+                return True
+        elif stores.is_ready(name):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_a_store_that_keeps_dying_ends_the_run_with_its_log(stack: Stack) -> None:
+    process = stack.start()
+    pids, last = stack.pids(), stack.pids()["qdrant"]
+    for _ in range(3):
+        os.kill(last, signal.SIGKILL)
+        last = wait_for_another(stack, "qdrant", last)["qdrant"]
+    os.kill(last, signal.SIGKILL)
+    shown = process.communicate(timeout=60)[0]
+    assert process.returncode == 1
+    assert shown.count("qdrant ended (killed by SIGKILL)") == 4  # three restarts
+    assert "Everything else is being stopped." in shown
+    assert wait_until_gone([*pids.values(), last]) == []
 
 
 def test_a_service_that_keeps_dying_ends_the_run_with_its_log(stack: Stack) -> None:

@@ -480,6 +480,7 @@ async def test_an_idempotency_key_gives_the_first_answer_again(client: httpx.Asy
 
 
 MEMORY = {"type": "memory", "id": "019a0000-0000-7000-8000-000000000001", "kind": "semantic", "user_id": "u", "content": "c", "summary": "s", "occurred_at": TIME, "created_at": TIME, "updated_at": TIME}  # fmt: skip
+ITSELF = str(uuid4())
 LEDGER = [{"at": TIME, "cause": "given", "delta": 0.9}]
 LESSON = {"type": "experience", "id": "019a0000-0000-7000-8000-000000000002", "user_id": "u", "conditions": WET, "action": "a", "origin": "feedback", "confidence": 0.9, "confidence_ledger": LEDGER, "created_at": TIME, "updated_at": TIME}  # fmt: skip
 DEEP = b'{"type":"memory","metadata":' + b'{"a":' * 5000 + b"1" + b"}" * 5001
@@ -497,6 +498,10 @@ BAD = [
     ({"type": "relation", "user_id": "u", "source_id": str(uuid4()), "target_id": str(uuid4()), "relation_type": "x", "created_at": TIME}, "unknown_id"), ({"type": "relation", "user_id": "u", "source_id": str(uuid4()), "target_id": str(uuid4()), "relation_type": "", "created_at": TIME}, "invalid"),
     ({"type": "version", "id": str(uuid4()), "version": 1, "user_id": "u", "at": TIME, "actor": "a", "cause": "c", "snapshot": {"content": "x"}}, "unknown_id"), ({"type": "version", "id": str(uuid4()), "version": 1, "user_id": "u", "at": TIME, "actor": "a", "cause": "c", "snapshot": {"content": ["x"]}}, "invalid"), ({"type": "version", "id": str(uuid4()), "version": 1, "user_id": "u", "at": TIME, "actor": "a", "cause": "c", "snapshot": {"content": "x"}, "changes": {"content": 1}}, "invalid"),
     ({"type": "conflict", "id": str(uuid4()), "user_id": "u", "old_id": str(uuid4()), "new_id": str(uuid4()), "reason": "r", "created_at": TIME}, "unknown_id"), ({"type": "conflict", "id": str(uuid4()), "user_id": "u", "reason": "r", "created_at": TIME}, "invalid"),
+    ({**MEMORY, "superseded_by": MEMORY["id"]}, "invalid"), ({**MEMORY, "related_ids": [MEMORY["id"]]}, "invalid"), ({**MEMORY, "source_memory_ids": [MEMORY["id"]]}, "invalid"), ({**MEMORY, "conflict_id": MEMORY["id"]}, "invalid"),
+    ({**MEMORY, "valid_from": "2026-01-02T00:00:00Z", "valid_to": "2026-01-01T00:00:00Z"}, "invalid"), ({**MEMORY, "expires_at": "2020-01-01T00:00:00Z"}, "expired"), ({"content": "a seed", "expires_at": "2020-01-01T00:00:00Z"}, "expired"), ({**LESSON, "superseded_by": LESSON["id"]}, "invalid"),
+    ({"type": "relation", "user_id": "u", "source_id": ITSELF, "target_id": ITSELF, "relation_type": "x", "created_at": TIME}, "invalid"), ({"type": "conflict", "id": str(uuid4()), "user_id": "u", "old_id": ITSELF, "new_id": ITSELF, "reason": "r", "created_at": TIME}, "invalid"),
+    ({"type": "conflict", "id": str(uuid4()), "user_id": "u", "old_id": ITSELF, "new_id": str(uuid4()), "reason": "r", "created_at": TIME, "state": "resolved", "resolved_at": TIME}, "invalid"), ({"type": "conflict", "id": str(uuid4()), "user_id": "u", "old_id": ITSELF, "new_id": str(uuid4()), "reason": "r", "created_at": TIME, "resolution": "new"}, "invalid"),
     ({"content": "a seed", "id": str(uuid4())}, "invalid"), ({"content": ""}, "invalid"), ({"content": 1}, "invalid"), ({"content": "x", "tags": "x"}, "invalid"), ({"conditions": WET}, "invalid"), ({"conditions": "x", "action": "y"}, "invalid"),
 ]  # fmt: skip
 
@@ -521,6 +526,40 @@ async def test_bad_lines_are_told_one_by_one_and_never_stop_the_rest(client: htt
     assert told["imported"] == len(BAD)
     assert (await client.get("/v1/memories", params={"user_id": user})).json()["total"] == len(BAD)
     assert (await client.get("/v1/experiences", params={"user_id": user})).json()["total"] == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        ({**MEMORY, "superseded_by": MEMORY["id"]}, "superseded_by"),
+        ({**MEMORY, "valid_from": "2026-01-02T00:00:00Z", "valid_to": "2026-01-01T00:00:00Z"}, "valid_to"),
+        ({**MEMORY, "expires_at": "2020-01-01T00:00:00Z"}, "expires_at"),
+        (
+            {"type": "conflict", "id": ITSELF, "old_id": ITSELF, "new_id": ITSELF, "reason": "r", "created_at": TIME},
+            "new_id",
+        ),
+        (
+            {
+                "type": "conflict",
+                "id": ITSELF,
+                "old_id": ITSELF,
+                "new_id": MEMORY["id"],
+                "reason": "r",
+                "created_at": TIME,
+                "state": "resolved",
+                "resolution": "new",
+            },
+            "resolved_at",
+        ),
+    ],
+)
+async def test_a_line_that_contradicts_itself_is_told_by_its_field(
+    client: httpx.AsyncClient, user: str, line: dict[str, Any], field: str
+) -> None:
+    told = await sent(client, [{"user_id": user, "content": "good"}, {**line, "user_id": user}])
+    assert told["imported"] == 1
+    ((number, detail),) = [(one["line"], one["detail"]) for one in told["refused"]]
+    assert (number, detail.split(":")[0]) == (2, field)
 
 
 async def test_a_version_line_can_not_stand_in_the_way_of_a_later_change(client: httpx.AsyncClient, user: str) -> None:

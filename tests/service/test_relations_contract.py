@@ -106,15 +106,69 @@ async def test_an_end_that_is_unknown_foreign_or_expired_is_a_404_that_names_it(
         keyed.with_key(await keyed.new_key("admin", tenant="other-graphs")) as stranger,
     ):
         own, foreign = await write(admin, mine, "mine"), await write(admin, theirs, "theirs")
-        shared, far = await write(admin, "*shared", new_user("pool")), await write(stranger, mine, "far away")
+        far = await write(stranger, mine, "far away")
         expired = await write(admin, mine, "over soon")
         await keyed.sql("UPDATE memory SET expires_at = now() WHERE id = %s", UUID(expired["id"]))
         unknown = problem_of(await bound.post("/v1/relations", json=tie(own, {"id": str(uuid4())})), 404, "target_id")
-        for other in (foreign, shared, far, expired):
+        for other in (foreign, far, expired):
             assert problem_of(await bound.post("/v1/relations", json=tie(own, other)), 404, "target_id") == unknown
             problem_of(await bound.post("/v1/relations", json=tie(other, own)), 404, "source_id")
             problem_of(await untie(bound, tie(own, other)), 404, "target_id")
         assert await keyed.sql("SELECT 1 FROM memory_relations WHERE source_id = %s", UUID(own["id"])) == []
+
+
+async def test_a_bound_key_ties_its_own_memory_to_one_of_the_pool_and_changes_nothing_there(keyed: World) -> None:
+    mine, theirs = new_user("mine"), new_user("theirs")
+    async with (
+        keyed.with_key(await keyed.new_key("admin", tenant="pools")) as admin,
+        keyed.with_key(await keyed.new_key("writer", tenant="pools", user_id=mine)) as bound,
+        keyed.with_key(await keyed.new_key("writer", tenant="pools", user_id=theirs)) as other,
+    ):
+        own, shared = await write(bound, mine, "mine"), await write(admin, "*shared", new_user("pool"), wait=True)
+        before = (await admin.get(f"/v1/memories/{shared['id']}")).json()
+        for edge in (tie(own, shared), tie(own, shared, "related_to")):
+            assert (await bound.post("/v1/relations", json=edge)).status_code == 201
+            assert (await bound.post("/v1/relations", json={**edge, "weight": 0.5})).status_code == 200
+        assert {(i, d) for i, _, d, _ in await related(bound, own)} == {(shared["id"], "out")}
+        assert await related(other, shared) == []  # nobody learns of somebody else's memory from the pool
+        refused = problem_of(await bound.post("/v1/relations", json=tie(shared, own)), 404, "source_id")
+        assert refused == problem_of(await bound.post("/v1/relations", json=tie({"id": str(uuid4())}, own)), 404)
+
+        assert (await admin.post("/v1/relations", json=tie(shared, own, "said by its keeper"))).status_code == 201
+        problem_of(await untie(bound, tie(shared, own, "said by its keeper")), 404, "source_id")
+        problem_of(await untie(other, tie(own, shared)), 404, "source_id")
+        for edge in (tie(own, shared), tie(own, shared, "related_to")):
+            assert (await untie(bound, edge)).status_code == 204
+        assert {k for _, k, _, _ in await related(bound, own)} == {"said by its keeper"}
+        assert (await admin.get(f"/v1/memories/{shared['id']}")).json() == before
+        assert (await admin.get(f"/v1/memories/{shared['id']}/history")).json()["total"] == 1
+
+
+async def test_a_bound_key_names_memories_of_the_pool_as_related(keyed: World) -> None:
+    mine = new_user("mine")
+    async with (
+        keyed.with_key(await keyed.new_key("admin", tenant="named-pools")) as admin,
+        keyed.with_key(await keyed.new_key("writer", tenant="named-pools", user_id=mine)) as bound,
+    ):
+        shared, foreign = await write(admin, "*shared", new_user("pool")), await write(admin, new_user(), "theirs")
+        for n, source in enumerate(
+            [await write(bound, mine, "named at once", related_ids=[shared["id"]]), await write(bound, mine, "later")]
+        ):
+            answer = await bound.patch(f"/v1/memories/{source['id']}", json={"related_ids": [shared["id"]]})
+            assert (answer.status_code, answer.json()["related_ids"]) == (200, [shared["id"]])
+            assert answer.json()["version"] == 1 + n
+            assert await related(bound, source) == [(shared["id"], "related_to", "out", 1.0)]
+        named = {"related_ids": [shared["id"], foreign["id"]]}
+        problem_of(await bound.patch(f"/v1/memories/{source['id']}", json=named), 422, "related_ids.1")
+        await bound.patch(f"/v1/memories/{source['id']}", json={"related_ids": []})
+        back = await bound.post(f"/v1/memories/{source['id']}/rollback", json={"version": 2})
+        assert back.json()["related_ids"] == [shared["id"]]
+        assert (await untie(bound, tie(source, shared, "related_to"))).status_code == 204
+        assert (await bound.get(f"/v1/memories/{source['id']}")).json()["related_ids"] == []
+        now = (await admin.get(f"/v1/memories/{shared['id']}")).json()
+        assert (now["related_ids"], now["version"]) == ([], 1)
+        assert (await admin.delete(f"/v1/memories/{shared['id']}")).status_code == 204
+        assert await related(bound, source) == []
 
 
 async def test_a_bound_key_sees_of_the_graph_only_what_it_may_read(keyed: World) -> None:
@@ -309,6 +363,30 @@ async def test_a_memory_has_so_many_relations_and_no_more_also_at_once(small: ht
     await untie(small, kept)
     assert (await small.post("/v1/relations", json=tie(spokes[0], hub, "again"))).status_code == 201
     assert len(await related(small, hub)) == 3
+
+
+async def test_everybody_may_point_at_a_memory_of_the_pool_and_it_stays_open_to_others(
+    small: httpx.AsyncClient, user: str
+) -> None:
+    shared, *pooled = [await write(small, "*shared", f"{new_user('pool')} {n}") for n in range(5)]
+    for n in range(4):
+        one = await write(small, new_user("somebody"), f"a memory {n}")
+        assert (await small.post("/v1/relations", json=tie(one, shared))).status_code == 201
+    batch = [
+        {"user_id": user, "content": f"report {n}", "infer": False, "related_ids": [shared["id"]]} for n in range(5)
+    ]
+    results = (await small.post("/v1/memories/batch", json={"memories": batch})).json()["results"]
+    assert [r["status"] for r in results] == ["created"] * 5
+    own = [
+        await small.post("/v1/relations", json=tie(shared, one)) for one in pooled
+    ]  # its own are its keepers' to bound
+    assert [a.status_code for a in own] == [201, 201, 201, 422]
+    problem_of(own[-1], 422, "source_id")
+    late = await write(small, user, "the latest", related_ids=[shared["id"]])
+    assert await related(small, late) == [(shared["id"], "related_to", "out", 1.0)]
+    full = [await small.post("/v1/relations", json=tie(late, one)) for one in pooled]  # whoever points has its bound
+    assert [a.status_code for a in full] == [201, 201, 422, 422]
+    problem_of(full[-1], 422, "source_id")
 
 
 async def test_related_ids_name_no_memory_that_has_too_many_relations(small: httpx.AsyncClient, user: str) -> None:

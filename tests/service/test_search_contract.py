@@ -53,6 +53,17 @@ async def test_the_limit_is_5_unless_given_and_top_k_is_its_alias(client: httpx.
     ] == [5, 7, 3, 9, 1]
 
 
+async def test_limit_and_top_k_together_are_refused_because_they_mean_the_same(
+    client: httpx.AsyncClient, user: str
+) -> None:
+    for asked in ({"limit": 1, "top_k": 3}, {"top_k": 3, "limit": 1}):
+        for path, body in (("memories/search", {"query": "x"}), ("experiences/query", {"state": {}})):
+            told = problem_of(await client.post(f"/v1/{path}", json={"user_id": user, **body, **asked}), 422, "top_k")
+            assert told["errors"] == [{"field": "top_k", "message": "means the same as limit: give only one of them"}]
+    elsewhere = await client.post("/v1/context", json={"user_id": user, "query": "x", "top_k": 3})
+    assert "is not a field" in problem_of(elsewhere, 422, "top_k")["detail"]  # a context has no limit either
+
+
 @pytest.mark.parametrize("name", ["limit", "top_k"])
 @pytest.mark.parametrize("value", [0, 101, -1, "5", True, 5.0, None, [5], 2**63 - 1])
 async def test_a_bad_limit_is_named(client: httpx.AsyncClient, user: str, name: str, value: Any) -> None:

@@ -171,7 +171,9 @@ async def test_content_of_256_kib_is_taken_and_one_byte_more_is_413(client: http
     assert len(fits.encode()) == 262_144
     memory = await write(client, user, fits)
     assert (await client.get(f"/v1/memories/{memory['id']}")).json()["content"] == fits
-    problem_of(await client.post("/v1/memories", json={"user_id": user, "content": fits + "y", "infer": False}), 413)
+    problem_of(
+        await client.post("/v1/memories", json={"user_id": user, "content": fits + "y", "infer": False}), 413, "content"
+    )
 
 
 async def test_a_body_above_16_mib_is_413_with_and_without_a_declared_length(client: httpx.AsyncClient) -> None:
@@ -265,6 +267,30 @@ async def test_an_unknown_query_parameter_is_named(client: httpx.AsyncClient, us
     problem_of(await client.get("/health?x=1"), 422, "x")
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/v1/memories?user_id=u&limit=1&limit=2",
+        "/v1/memories?user_id=u&limit=1&user_id=v",
+        "/v1/stats?user_id=u&user_id=u",
+    ],
+)
+async def test_a_parameter_that_is_no_list_and_comes_twice_is_named(client: httpx.AsyncClient, address: str) -> None:
+    problem_of(await client.get(address), 422, "limit" if "limit=2" in address else "user_id")
+    listed_twice = await client.get("/v1/memories?user_id=u&tags=a&tags=b&kinds=semantic&kinds=episodic")
+    assert listed_twice.status_code == 200, listed_twice.text
+
+
+async def test_what_would_be_gone_at_once_is_not_written(client: httpx.AsyncClient, user: str) -> None:
+    body = {"user_id": user, "content": "over already", "expires_at": "2020-01-01T00:00:00Z"}
+    problem_of(await client.post("/v1/memories", json=body), 422, "expires_at")
+    items = [body, {"user_id": user, "content": "still to come", "expires_at": "2126-01-01T00:00:00Z"}]
+    results = (await client.post("/v1/memories/batch", json={"memories": items})).json()["results"]
+    assert [r["status"] for r in results] == ["rejected", "created"]
+    assert results[0]["error"]["errors"][0]["field"] == "expires_at"
+    assert [m["content"] for m in await listed(client, user)] == ["still to come"]
+
+
 async def test_wait_indexed_answers_when_the_vector_is_there(client: httpx.AsyncClient, user: str) -> None:
     memory = await write(client, user, "found at once by its vector", wait=True)
     assert memory["index"]["state"] == "indexed"
@@ -290,8 +316,14 @@ async def test_a_read_of_an_address_that_is_no_route_is_a_problem_too(client: ht
 
 async def test_metadata_above_its_bound_is_413(client: httpx.AsyncClient, user: str) -> None:
     problem_of(
-        await client.post("/v1/memories", json={"user_id": user, "content": "x", "metadata": {"a": "x" * 65_536}}), 413
+        await client.post("/v1/memories", json={"user_id": user, "content": "x", "metadata": {"a": "x" * 65_536}}),
+        413,
+        "metadata",
     )
+    body = {"user_id": user, "content": "x", "infer": False, "metadata": {"a": "x" * 40_000}}
+    assert (await client.post("/v1/memories", json=body)).status_code == 201
+    body["metadata"] = {"b": "x" * 40_000}  # of the same memory, so it would be added to what is there
+    problem_of(await client.post("/v1/memories", json=body), 413, "metadata")
 
 
 async def test_the_tables_that_people_read_hold_the_row(world: World, user: str) -> None:

@@ -34,7 +34,7 @@ LAYERS = {
     "domain": 1, "settings": 1, "metrics": 1, "logs": 1,
     "shapes": 2, "secrets": 2, "scripts": 2, "vocabulary": 2, "terms": 2, "models": 2, "stores": 3,
     **dict.fromkeys(FEATURES, 4), "access": 4,
-    "jobs": 5, "operations": 6, "foundation": 7, "bootstrap": 7, "api": 8, "panel": 8, "reembed_run": 8, "app": 9,
+    "jobs": 5, "operations": 6, "foundation": 7, "bootstrap": 7, "api": 8, "panel": 8, "reembed_run": 8, "app": 9, "wire": 9,
     **dict.fromkeys(COMMANDS, 10), "launched": 11, "__main__": 11,
 }  # fmt: skip
 FILE_LINES_MAX, FUNCTION_LINES_MAX = 500, 70
