@@ -79,6 +79,8 @@ def _advise_on_status(failure: Refused, effect: Effect, arguments: Mapping[str, 
             return f"{nothing}Too many requests. {wait}, then try again."
         case 503:
             wait = f" in {failure.retry_after} s" if failure.retry_after is not None else " later"
+            if failure.code == "user_being_erased":
+                return f"{nothing}All memories of this user are being erased just now. Try again{wait}."
             return f"{nothing}A store that the memory service needs is down. {detail}Try again{wait}."
         case status if status >= 500:
             return f"The memory service failed. {_UNKNOWN[effect]}"

@@ -41,6 +41,10 @@ UNKNOWN = "It is unknown whether it was saved. Search before retrying."
             problem(503, "store_down", "Postgres is down"),
             "Nothing was saved. A store that the memory service needs is down.",
         ),
+        (
+            problem(503, "user_being_erased", "This user is being erased", retry_after="3"),
+            "Nothing was saved. All memories of this user are being erased just now. Try again in 3 s.",
+        ),
         (problem(500, "internal"), UNKNOWN),
         (Answer(502, "<html>bad gateway</html>"), UNKNOWN),
         (Answer(418, {"detail": "teapot"}), "Nothing was saved. The memory service refused it (HTTP 418). teapot."),
