@@ -14,7 +14,7 @@ from pydantic import Field
 from memory_service.settings import Section, read_section
 from memory_service.terms import stemmed
 from memory_service.write.contrasts import Contrasts
-from memory_service.write.rules import literal_pattern
+from memory_service.write.rules import any_of, literal_pattern
 
 Role = Literal["change", "change_to", "past", "doubt", "several", "ended", "weak", "negation", "flip"]
 
@@ -143,10 +143,6 @@ def _pattern(phrase: str, harmless: Collection[str], negating: Iterable[str]) ->
     return f"(?!{'|'.join(map(re.escape, longer))}){literal_pattern(phrase)}" if longer else literal_pattern(phrase)
 
 
-def _any_of(phrases: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(literal_pattern(phrase.casefold()) for phrase in phrases), re.ASCII)
-
-
 def _compiled(file: _File, contrasts: Contrasts) -> ConflictRules:
     tokens = _tokens(file)
     roles: dict[str, set[Role]] = {}
@@ -202,8 +198,8 @@ def _compiled(file: _File, contrasts: Contrasts) -> ConflictRules:
         tokens_of(marks.many),
         tokens_of(marks.light),
         tokens_of(marks.wishes),
-        tuple(_any_of(words) for words in marks.persons),
-        _any_of(marks.persons_harmless),
+        tuple(any_of([one.casefold() for one in words]) for words in marks.persons),
+        any_of([one.casefold() for one in marks.persons_harmless]),
         contrasts,
     )
 

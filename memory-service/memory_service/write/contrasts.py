@@ -10,7 +10,7 @@ from pathlib import Path
 
 from memory_service.errors import SetupRefused
 from memory_service.settings import tables_of
-from memory_service.write.rules import literal_pattern
+from memory_service.write.rules import any_of
 
 Pattern = re.Pattern[str]
 _NUMERALS = "零〇一二两三四五六七八九十百千万亿"
@@ -51,14 +51,14 @@ def load_contrasts(path: Path) -> Contrasts:
         not_negating=_harmless(read.texts("negation.harmless"), negating),
         negating=tuple(negating),
         english_numbers=numbers,
-        english_number=_any_of(list(numbers)),
+        english_number=any_of(list(numbers)),
         chinese_number=_chinese_number(read.text("numbers.chinese_measures")),
-        not_numeral=_any_of(read.texts("numbers.chinese_harmless")),
+        not_numeral=any_of(read.texts("numbers.chinese_harmless")),
         unit_of=units,
         quantity=_quantity(list(units)),
-        tools=tuple(_any_of(names) for names in read.lists("names.tools")),
+        tools=tuple(any_of(names) for names in read.lists("names.tools")),
         empty_words=frozenset(read.texts("empty.words")),
-        empty_chinese=_any_of(read.texts("empty.chinese")),
+        empty_chinese=any_of(read.texts("empty.chinese")),
         empty_endings=frozenset(read.texts("empty.chinese_endings")),
     )
 
@@ -111,14 +111,9 @@ class _Reader:
         return {str(word).casefold(): str(number) for word, number in value.items()}
 
 
-def _any_of(phrases: Sequence[str]) -> Pattern:
-    longest_first = sorted(phrases, key=len, reverse=True)
-    return re.compile("|".join(literal_pattern(phrase) for phrase in longest_first), re.ASCII)
-
-
 def _harmless(words: Sequence[str], unless: Sequence[str]) -> Pattern:
     """Words in which a negation negates nothing, where they do not go on as one of `unless`."""
-    return re.compile(f"(?!{'|'.join(map(re.escape, unless))})(?:{_any_of(words).pattern})")
+    return re.compile(f"(?!{'|'.join(map(re.escape, unless))})(?:{any_of(words).pattern})")
 
 
 def _negation(words: Sequence[str], characters: Sequence[str]) -> Pattern:

@@ -16,7 +16,7 @@ from decimal import Decimal
 
 from memory_service.write.contrasts import Contrasts, load_contrasts
 
-__all__ = ["Contrasts", "arabic", "content_hash", "load_contrasts", "normalise_text", "same_meaning"]
+__all__ = ["Contrasts", "content_hash", "load_contrasts", "normalise_text", "same_meaning", "with_digits"]
 
 _INVISIBLE = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]")
 _CURLY = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"'})
@@ -26,6 +26,7 @@ _VERSION_MARK = re.compile(r"(?<![a-z0-9_.])v(?=\d)", re.ASCII)
 _SHORTENED = re.compile(r"\b(wo|ca|sha|[a-z]{2,8})n't\b")
 _WHOLE = {"wo": "will", "ca": "can", "sha": "shall"}
 _UNSPACED = "\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"  # scripts in which each sign is compared by itself
+_UNSPACED_SIGN, _TWO_LETTERS = re.compile(rf"[{_UNSPACED}]"), re.compile(r"[^\W\d_]{2}")
 _SPELT = re.compile("\ue000[^\ue001]*\ue001")  # what one spelling was put in the place of several
 _TOKEN = re.compile(rf"{_SPELT.pattern}|[^\W{_UNSPACED}]+(?:'[^\W{_UNSPACED}]+)*|[{_UNSPACED}]|[^\w\s\ue000\ue001]+")
 _CLAUSE_END, _QUOTES = frozenset(",.;:!。、"), frozenset("\"'`「」『』《》")
@@ -114,7 +115,7 @@ def _is_empty(match: re.Match[str], text: str, contrasts: Contrasts) -> bool:
     if word in contrasts.empty_endings:
         return not rest or rest[0] in _CLAUSE_END or rest[0] in "!?"
     if word in ("a", "an"):
-        return bool(re.match(r"[^\W\d_]{2}", rest))  # the article of a word, not a name: vitamin A, key a
+        return bool(_TWO_LETTERS.match(rest))  # the article of a word, not a name: vitamin A, key a
     return word in contrasts.empty_words
 
 
@@ -125,7 +126,7 @@ def _is_punctuation(match: re.Match[str], text: str) -> bool:
         return True
     before, behind = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
     attached = bool(before) and not before.isspace()
-    ends = not behind or behind.isspace() or re.match(rf"[{_UNSPACED}]", behind) is not None
+    ends = not behind or behind.isspace() or _UNSPACED_SIGN.match(behind) is not None
     return (
         signs <= _CLAUSE_END | _QUOTES
         and len(signs & _CLAUSE_END) == 1
@@ -156,14 +157,17 @@ def _between(skipped: re.Pattern[str], text: str, change: Callable[[str], str]) 
     return "".join([*parts, change(text[end:])])
 
 
-def _numbers_in(text: str, contrasts: Contrasts) -> str:
+def with_digits(text: str, contrasts: Contrasts) -> str:
+    """Folded text with its number words as digits: 五岁 → 5岁, two cups → 2 cups."""
     text = contrasts.english_number.sub(lambda word: contrasts.english_numbers[word.group()], text)
-    text = contrasts.chinese_number.sub(lambda numeral: arabic(numeral.group()), text)
+    return contrasts.chinese_number.sub(lambda numeral: _arabic(numeral.group()), text)
 
+
+def _numbers_in(text: str, contrasts: Contrasts) -> str:
     def one_spelling(match: re.Match[str]) -> str:
         return f"\ue000{_value(match)} {contrasts.unit_of.get(match['unit'] or '', '')}\ue001"
 
-    return contrasts.quantity.sub(one_spelling, text)
+    return contrasts.quantity.sub(one_spelling, with_digits(text, contrasts))
 
 
 def _value(match: re.Match[str]) -> str:
@@ -175,7 +179,7 @@ def _value(match: re.Match[str]) -> str:
     return format((Decimal(digits) * times).quantize(Decimal("0.000001")).normalize(), "f")
 
 
-def arabic(numeral: str) -> str:
+def _arabic(numeral: str) -> str:
     """一百二十 → 120, 二〇二六 → 2026, 3 万 is handled by the caller.  第 is dropped: "第三次" and "第3次" are the same."""
     numeral = numeral.removeprefix("第")
     if all(sign in _DIGITS for sign in numeral):

@@ -5,7 +5,7 @@ The rules of config/summarise.toml, checked and compiled once.  Nothing here rea
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -171,6 +171,12 @@ def literal_pattern(phrase: str) -> str:
     before = r"(?<![A-Za-z0-9_])" if re.match(r"[A-Za-z0-9_]", phrase) else ""
     after = r"(?![A-Za-z0-9_])" if re.search(r"[A-Za-z0-9_]$", phrase) else ""
     return f"{before}{body}{after}"
+
+
+def any_of(phrases: Collection[str]) -> re.Pattern[str]:
+    """Any of these phrases, the longest first, in normalised text."""
+    longest_first = sorted(phrases, key=len, reverse=True)
+    return re.compile("|".join(literal_pattern(phrase) for phrase in longest_first), re.ASCII)
 
 
 def load_summary_rules(path: Path) -> SummaryRules:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from memory_service.write.conflict_rules import ConflictRules, Role, token_of
-from memory_service.write.duplicates import arabic, normalise_text
+from memory_service.write.duplicates import normalise_text, with_digits
 from memory_service.write.sentences import QUOTATION
 
 _SENTENCE_END = re.compile(r"[。！!；;\n]+|(?<=[?？])|\.(?=\s|$)")
@@ -69,19 +69,12 @@ def statements(text: str, rules: ConflictRules) -> list[Statement]:
     if len(text) > rules.limits.text_chars_max:
         return []
     folded = normalise_text(QUOTATION.sub(lambda quoted: quoted.group().strip("\"'`“”‘’「」『』"), text))
-    folded = _with_digits(folded, rules)
+    folded = with_digits(folded, rules.contrasts)
     sentences = [s for s in _SENTENCE_END.split(folded) if s and s.strip()]
     if len(sentences) > rules.limits.sentences_max:
         return []
     found = [s for sentence in sentences if not _QUESTION.search(sentence) for s in _read(sentence, rules)]
     return [s for s in found if "doubt" not in s.marks and 0 < len(s.strong) <= rules.limits.frame_tokens_max]
-
-
-def _with_digits(text: str, rules: ConflictRules) -> str:
-    """五岁 → 5岁, two cups → 2 cups."""
-    contrasts = rules.contrasts
-    text = contrasts.english_number.sub(lambda word: contrasts.english_numbers[word.group()], text)
-    return contrasts.chinese_number.sub(lambda numeral: arabic(numeral.group()), text)
 
 
 def _read(sentence: str, rules: ConflictRules) -> list[Statement]:
