@@ -133,6 +133,7 @@ class Relay(Section):
     batches_at_once: int
     embed_slice_chars: int
     calm_s: float
+    burst_s: float
     claim_gap_s: float
 
 

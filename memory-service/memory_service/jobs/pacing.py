@@ -1,9 +1,10 @@
 """How much of the machine may embedding for the relay take while others wait for answers?
 
 The texts go to the model in slices of about one run.  While nobody writes there are as many under way as keep all processors
-busy; for a moment after each write only half of them, or two processors that embed would stand in the way of the next
-write at each of its steps (measured with 2 of them: 8 ms a write, of which 5 were waiting for a processor).  Everything is
-embedded all the same, a little later.  It never holds back a write's own embedding, which does not come this way.
+busy.  Threads that embed stand in the way of the next write at each of its steps, so during a burst of writes, which most
+often is over in a moment, none begins; when it goes on for longer, half of the processors embed beside it, and what is
+written is found no later than it would be anyway.  A single write is embedded at once.  What somebody waits for is never
+held back; a write's own embedding does not come this way.
 """
 
 import asyncio
@@ -19,25 +20,30 @@ from memory_service.models.ports import Embedder, Vector
 class Pacing:
     """One for a relay, shared by the batches that it has under way."""
 
-    def __init__(self, processors: int, slice_chars: int, calm_s: float) -> None:
+    def __init__(self, processors: int, slice_chars: int, calm_s: float, burst_s: float) -> None:
+        """`calm_s` after the last write it is calm again; a burst is given way to for its first `burst_s`."""
         self._all = processors + 1  # one is waiting, so that none stands still
         self._half = max(1, processors // 2)
         self._slice_chars = slice_chars
         self._calm_s = calm_s
-        self._disturbed_at = -calm_s
+        self._burst_s = burst_s
+        self._first_write = self._last_write = -calm_s  # since it was calm
         self._running = 0
         self._left = asyncio.Event()
 
     def disturb(self) -> None:
         """Somebody writes."""
-        self._disturbed_at = time.monotonic()
+        now = time.monotonic()
+        if now - self._last_write >= self._calm_s:
+            self._first_write = now
+        self._last_write = now
 
-    async def embed(self, embedder: Embedder, texts: Sequence[str]) -> Vector:
-        """One row a text.  Raises what the embedder raises; nothing of it goes on then."""
+    async def embed(self, embedder: Embedder, texts: Sequence[str], *, awaited: bool = False) -> Vector:
+        """One row a text; `awaited`: gives way to no burst.  Raises what the embedder raises; nothing of it goes on then."""
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))  # alike lengths need little padding
 
         async def one(part: Sequence[int]) -> Vector:
-            async with self._place():
+            async with self._place(awaited):
                 return await embedder.embed_passages([texts[at] for at in part])
 
         parts = _slices(order, texts, self._slice_chars)
@@ -52,11 +58,11 @@ class Pacing:
         return vectors[back]
 
     @asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
-        while self._running >= (self._half if time.monotonic() - self._disturbed_at < self._calm_s else self._all):
+    async def _place(self, awaited: bool) -> AsyncIterator[None]:
+        while self._running >= self._places(awaited):
             self._left.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._calm_s):  # it may be calm by then
+                async with asyncio.timeout(min(self._calm_s, self._burst_s)):  # it may be calm, or no burst any more
                     await self._left.wait()
         self._running += 1
         try:
@@ -64,6 +70,13 @@ class Pacing:
         finally:
             self._running -= 1
             self._left.set()
+
+    def _places(self, awaited: bool) -> int:
+        now = time.monotonic()
+        if now - self._last_write >= self._calm_s:
+            return self._all
+        burst = self._last_write > self._first_write and now - self._first_write < self._burst_s
+        return 0 if burst and not awaited else self._half
 
 
 def _slices(order: Sequence[int], texts: Sequence[str], chars: int) -> list[list[int]]:

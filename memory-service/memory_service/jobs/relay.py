@@ -91,7 +91,7 @@ class Relay:
         self._erase_copies = erase_copies
         self._config = config or {}
         self._queue: Queue = queue
-        self._pacing = Pacing(processors(), numbers.embed_slice_chars, numbers.calm_s)
+        self._pacing = Pacing(processors(), numbers.embed_slice_chars, numbers.calm_s, numbers.burst_s)
         self._awaited: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
         self.state = RelayState()
 
@@ -168,7 +168,7 @@ class Relay:
         space = self._space()
         rows = await self._postgres.read(lambda c: outbox.claim_one(c, space.worked, memory_id, self._numbers.lease_s))
         if rows:
-            applying = asyncio.create_task(self._survived(self._apply(space, rows)))
+            applying = asyncio.create_task(self._survived(self._apply(space, rows, awaited=True)))
             self._awaited.add(applying)
             applying.add_done_callback(self._awaited.discard)
             await asyncio.shield(applying)
@@ -228,27 +228,27 @@ class Relay:
         except TimeoutError:
             pass
 
-    async def _apply(self, space: _Space, rows: Sequence[OutboxRow]) -> None:
+    async def _apply(self, space: _Space, rows: Sequence[OutboxRow], *, awaited: bool = False) -> None:
         """Apply a batch; when it fails for its contents, each row alone, so that one bad row holds up no other."""
         try:
-            await self._apply_batch(space, rows)
+            await self._apply_batch(space, rows, awaited)
         except (StoreUnavailable, EmbedderUnavailable) as error:
             await self._put_back(space, rows, error)
         except Exception as error:
             if len(rows) > 1:
                 for row in rows:
-                    await self._apply(space, [row])
+                    await self._apply(space, [row], awaited=awaited)
             else:
                 await self._give_up_or_retry(space, rows[0], error)
 
-    async def _apply_batch(self, space: _Space, rows: Sequence[OutboxRow]) -> None:
+    async def _apply_batch(self, space: _Space, rows: Sequence[OutboxRow], awaited: bool) -> None:
         """Make the points of these memories match the rows as they are now."""
         found = await self._read([r.memory_id for r in rows])
         present = {m.id: m for m in found}
         gone = [r.memory_id for r in rows if r.memory_id not in present]
         swept = {r.memory_id for r in rows if r.sweep}
         changed = [m.id for m in found if m.version > 1 or m.id in swept]
-        keep = await self._upsert(space, found)
+        keep = await self._upsert(space, found, awaited)
         if gone or changed:
             await space.index.delete_chunks([*gone, *changed], keep)
         for row in rows:
@@ -271,14 +271,14 @@ class Relay:
             found += await self._postgres.read(lambda c: experiences.get_any_tenant(c, rest))
         return found
 
-    async def _upsert(self, space: _Space, found: Sequence[Memory | Experience]) -> list[str]:
+    async def _upsert(self, space: _Space, found: Sequence[Memory | Experience], awaited: bool) -> list[str]:
         """Embed and write the points; their ids."""
         long = sum(len(one.content) for one in found if isinstance(one, Memory)) > self._numbers.inline_chars_max
         pieces = await asyncio.to_thread(self._cut, space.embedder, found) if long else self._cut(space.embedder, found)
         texts = [text for _, chunks in pieces for text in chunks]
         if not texts:
             return []
-        vectors = await self._pacing.embed(space.embedder, texts)
+        vectors = await self._pacing.embed(space.embedder, texts, awaited=awaited)
         points, start = [], 0
         for one, chunks in pieces:
             rows = vectors[start : start + len(chunks)]

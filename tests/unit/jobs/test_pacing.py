@@ -1,6 +1,7 @@
 """Does the relay's embedding use the machine when nobody waits, and leave room when somebody writes?"""
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from memory_service.jobs.pacing import Pacing
 from memory_service.models.ports import Vector
 
-PROCESSORS, SLICE_CHARS, CALM_S = 4, 4, 0.2
+PROCESSORS, SLICE_CHARS, CALM_S, BURST_S = 4, 4, 0.2, 0.5
 
 
 class CountingModel:
@@ -39,7 +40,7 @@ async def embedded(pacing: Pacing, model: CountingModel, texts: Sequence[str]) -
 
 @pytest.mark.asyncio
 async def test_every_text_gets_its_own_vector_whatever_runs_beside_it() -> None:
-    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S)
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S, BURST_S)
     texts = ["1", "22222222", "3", "44", "5", "666", "7", "88"]
 
     assert await embedded(pacing, model, texts) == [float(text) for text in texts]
@@ -49,14 +50,14 @@ async def test_every_text_gets_its_own_vector_whatever_runs_beside_it() -> None:
 
 @pytest.mark.asyncio
 async def test_in_calm_no_processor_stands_still() -> None:
-    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S)
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S, BURST_S)
     await embedded(pacing, model, [str(1000 + n) for n in range(30)])
     assert model.most == PROCESSORS + 1
 
 
 @pytest.mark.asyncio
 async def test_after_a_write_half_of_the_processors_are_left_until_it_is_calm_again() -> None:
-    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S)
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S, BURST_S)
     pacing.disturb()
     await embedded(pacing, model, [str(1000 + n) for n in range(10)])
     assert model.most == PROCESSORS // 2
@@ -67,7 +68,7 @@ async def test_after_a_write_half_of_the_processors_are_left_until_it_is_calm_ag
 
 @pytest.mark.asyncio
 async def test_two_batches_share_the_same_room() -> None:
-    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S)
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S, BURST_S)
     pacing.disturb()
     await asyncio.gather(*(embedded(pacing, model, [str(1000 + n) for n in range(8)]) for _ in range(2)))
     assert model.most == PROCESSORS // 2
@@ -75,7 +76,8 @@ async def test_two_batches_share_the_same_room() -> None:
 
 @pytest.mark.asyncio
 async def test_writes_without_end_never_stop_the_embedding() -> None:
-    model, pacing = CountingModel(), Pacing(1, SLICE_CHARS, 60.0)
+    model, pacing = CountingModel(), Pacing(1, SLICE_CHARS, 60.0, 0.1)
+    pacing.disturb()
     pacing.disturb()
     async with asyncio.timeout(5):
         assert len(await embedded(pacing, model, [str(1000 + n) for n in range(10)])) == 10
@@ -83,8 +85,49 @@ async def test_writes_without_end_never_stop_the_embedding() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_burst_of_writes_is_given_way_to_until_it_is_over() -> None:
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S, 60.0)
+    pacing.disturb()
+    embedding = asyncio.create_task(embedded(pacing, model, ["7"]))
+    await embedding  # after a single write nothing waits
+    for _ in range(2):
+        pacing.disturb()
+    embedding = asyncio.create_task(embedded(pacing, model, ["8"]))
+    await asyncio.sleep(CALM_S / 2)
+    assert model.calls == [["7"]]
+    assert await embedding == [8.0]
+    assert time.monotonic() - pacing._last_write >= CALM_S
+
+
+@pytest.mark.asyncio
+async def test_a_burst_that_goes_on_shares_the_machine() -> None:
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S, BURST_S)
+
+    async def write() -> None:
+        while True:
+            pacing.disturb()
+            await asyncio.sleep(0.01)
+
+    writing, begun = asyncio.create_task(write()), time.monotonic()
+    await asyncio.sleep(0.03)
+    await embedded(pacing, model, [str(1000 + n) for n in range(10)])
+    writing.cancel()
+    assert time.monotonic() - begun >= BURST_S
+    assert model.most == PROCESSORS // 2
+
+
+@pytest.mark.asyncio
+async def test_what_somebody_waits_for_gives_way_to_no_burst() -> None:
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, 60.0, 60.0)
+    pacing.disturb()
+    pacing.disturb()
+    async with asyncio.timeout(5):
+        assert (await pacing.embed(model, ["7"], awaited=True)).tolist() == [[7.0]]  # type: ignore[arg-type]
+
+
+@pytest.mark.asyncio
 async def test_one_failure_ends_the_batch_and_frees_its_places() -> None:
-    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S)
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S, BURST_S)
     with pytest.raises(RuntimeError, match="model broke"):
         await embedded(pacing, model, ["bad", *(str(1000 + n) for n in range(30))])
     await asyncio.sleep(0.05)

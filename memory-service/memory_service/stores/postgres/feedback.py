@@ -143,7 +143,7 @@ async def mark_used(
     parameters = {"t": tenant, "users": [user_id, SHARED_USER], "u": user_id, "at": at, "occasion": occasion}
     present = await fetch_all(
         connection,
-        """SELECT id FROM memory WHERE tenant = %(t)s AND user_id = ANY(%(users)s) AND id = ANY(%(ids)s)
+        """SELECT id FROM memory WHERE tenant = %(t)s AND (user_id = ANY(%(users)s)) IS TRUE AND id = ANY(%(ids)s)
            ORDER BY id FOR NO KEY UPDATE""",
         {**parameters, "ids": list(ids)},
     )

@@ -209,7 +209,7 @@ async def get_many(
     connection: Connection, tenant: str, ids: Sequence[UUID], chosen: SqlFilter | None = None, *, lock: bool = False
 ) -> list[Memory]:
     """Memories by id; those that `chosen` excludes are left out.  Locked in the order of ids, against deadlocks."""
-    where = f"AND {chosen.sql}" if chosen else ""
+    where = f"AND {chosen.sql_checked}" if chosen else ""
     parameters = {**(chosen.parameters if chosen else {}), "ids": list(ids), "tenant": tenant}
     tail = "ORDER BY m.id FOR UPDATE OF m" if lock else ""
     sql = f"SELECT {SELECTED} FROM memory m WHERE m.id = ANY(%(ids)s) AND m.tenant = %(tenant)s {where} {tail}"
@@ -225,7 +225,7 @@ async def rank_facts(
     """
     rows = await fetch_all(
         connection,
-        f"SELECT {RANK_FACTS} FROM memory m WHERE m.id = ANY(%(ids)s::uuid[]) AND {chosen.sql}",
+        f"SELECT {RANK_FACTS} FROM memory m WHERE m.id = ANY(%(ids)s::uuid[]) AND {chosen.sql_checked}",
         {**chosen.parameters, "ids": uuid_array(ids), "head_chars": head_chars, "tail_chars": tail_chars},
     )
     return [RankFacts._make(row) for row in rows]
