@@ -286,3 +286,15 @@ async def test_a_write_that_waits_is_indexed_past_a_long_queue(backends: Backend
             json={"user_id": user, "content": "somebody waits for this", "infer": False},
         )
         assert answer.json()["memory"]["index"]["state"] == "indexed"
+
+
+async def test_keyword_entries_are_sorted_in_when_nobody_writes_any_more(backends: Backends, user: str) -> None:
+    """Else every look for a term reads the list of all that was written lately."""
+    for poll_s, left in ((60.0, True), (0.1, False)):
+        settings = backends.new_settings()
+        async with serving(settings, tunables=quick(settings, poll_s=poll_s)) as world:
+            await write_many(world.client, user, [f"thing number {i}" for i in range(50)], wait=True)
+            await asyncio.sleep(1.5)
+            pages = await world.sql("SELECT gin_clean_pending_list('episodic_memory_terms')")
+            assert (pages[0][0] > 0) is left
+            assert await found(world.client, user, "number 7")

@@ -23,7 +23,7 @@ from memory_service.models.embedding_settings import processors
 from memory_service.models.ports import Embedder
 from memory_service.models.switching import pinned
 from memory_service.settings import Relay as RelayNumbers
-from memory_service.stores.postgres import embedding_collections, experiences, memories, outbox
+from memory_service.stores.postgres import embedding_collections, experiences, memories, outbox, pending_terms
 from memory_service.stores.postgres.embedding_collections import EmbeddingCollection
 from memory_service.stores.postgres.outbox import OutboxRow, Queue, Worked
 from memory_service.stores.postgres.pool import Postgres
@@ -93,6 +93,7 @@ class Relay:
         self._queue: Queue = queue
         self._pacing = Pacing(processors(), numbers.embed_slice_chars, numbers.calm_s, numbers.burst_s)
         self._awaited: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
+        self._settled = 0  # `state.applied` at the last quiet moment
         self.state = RelayState()
 
     def nudge(self) -> None:
@@ -226,7 +227,9 @@ class Relay:
             async with asyncio.timeout(self._numbers.poll_s):
                 await self.state.nudged.wait()
         except TimeoutError:
-            pass
+            if self._settled != self.state.applied:
+                self._settled = self.state.applied
+                await self._survived(self._postgres.read(pending_terms.settle))
 
     async def _apply(self, space: _Space, rows: Sequence[OutboxRow], *, awaited: bool = False) -> None:
         """Apply a batch; when it fails for its contents, each row alone, so that one bad row holds up no other."""
