@@ -51,14 +51,30 @@ BY_ID: dict[str, Callable[[Connection], Awaitable[object]]] = {
 }
 
 
+async def plan_of(world: World, work: Callable[[Connection], Awaitable[object]]) -> str:
+    """As the service's own sessions make it, without the values."""
+    statement = f"EXPLAIN (GENERIC_PLAN) {await asked(work)}"
+    cursor = await world.runtime.postgres.read(lambda c: c.execute(statement))  # type: ignore[arg-type]
+    return "\n".join(row[0] for row in await cursor.fetchall())
+
+
 @pytest.mark.parametrize("statement", BY_ID)
 async def test_memories_asked_for_by_id_are_not_looked_for_among_all_of_their_owner(
     world: World, statement: str
 ) -> None:
     user = new_user()
-    await write_many(world.client, user, [f"thing number {i}" for i in range(300)])
+    await write_many(world.client, user, [f"thing number {i}" for i in range(300)], wait=True)
     await world.sql("ANALYZE memory")
-    plan = await world.sql(f"EXPLAIN (GENERIC_PLAN) {await asked(BY_ID[statement])}")
-    conditions = re.findall(r"Index Cond: (.*?)'", str(plan))
-    assert any("id = ANY" in one for one in conditions), plan
+    plan = await plan_of(world, BY_ID[statement])
+    conditions = re.findall(r"Index Cond: (.*)", plan)
+    assert sum("id = ANY" in one for one in conditions) == 2, plan  # episodic and semantic memories
     assert not any("user_id" in one for one in conditions), plan
+
+
+async def test_a_plan_made_while_nothing_waits_for_its_vector_serves_when_much_does(world: World) -> None:
+    """It is kept for a minute or more, and would look through all that waits, for each hit."""
+    await write_many(world.client, new_user(), ["one"], wait=True)
+    await world.sql("VACUUM ANALYZE index_outbox")
+    plan = await plan_of(world, BY_ID["hits"])
+    assert "index_outbox_pkey" in plan, plan
+    assert "Seq Scan" not in plan, plan

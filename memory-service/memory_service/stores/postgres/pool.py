@@ -34,6 +34,7 @@ SESSION = {
     "timezone": "UTC",
     "random_page_cost": 1.1,  # the data is in memory or on an SSD: 4 makes Postgres scan tables that it has an index for
     "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",  # a plan made while a table was empty reads all of it when it is full; it still may, for want of an index
     "statement_timeout": 60_000,
     "idle_in_transaction_session_timeout": 60_000,
 }
