@@ -27,16 +27,17 @@ _STATUS_LINE_MAX = 256  # bytes
 
 @dataclass(frozen=True)
 class StackUrls:
-    """What a client needs; passwords are inside."""
+    """What a client needs; passwords are inside.  `database_socket_url` is "" where the path of a socket would be too long."""
 
     database_url: str
     redis_url: str
     qdrant_url: str
+    database_socket_url: str = ""
 
     def environment(self) -> dict[str, str]:
-        """The URLs under the names that the service reads."""
+        """The URLs under the names that the service reads; Postgres by its Unix socket where it has one."""
         return {
-            "HINDSIGHT_DATABASE_URL": self.database_url,
+            "HINDSIGHT_DATABASE_URL": self.database_socket_url or self.database_url,
             "HINDSIGHT_REDIS_URL": self.redis_url,
             "HINDSIGHT_QDRANT_URL": self.qdrant_url,
         }
@@ -61,6 +62,7 @@ class Stores:
             database_url=postgres.url(self.home, self.ports["postgres"]),
             redis_url=redis.url(self.home, self.ports["redis"]),
             qdrant_url=f"http://127.0.0.1:{self.ports['qdrant']}",
+            database_socket_url=postgres.socket_url(self.home, self.ports["postgres"]),
         )
 
     def spec(self, name: str) -> ChildSpec:

@@ -49,7 +49,7 @@ class AccessDesk:
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
 
     async def standing(self, caller: Caller) -> Standing:
-        entry = self._entry(hashlib.sha256(caller.authorization or b"").digest())
+        entry = self._entry(hashlib.sha256(caller.authorization).digest() if caller.authorization else b"")
         if entry.standing is not None and time.monotonic() < entry.fresh_until:
             return entry.standing  # without the lock, which would go once around the event loop
         async with entry.lock:
@@ -59,10 +59,13 @@ class AccessDesk:
             return entry.standing
 
     def _entry(self, digest: bytes) -> _Entry:
-        entry = self._entries.setdefault(digest, _Entry())
-        self._entries.move_to_end(digest)
-        while len(self._entries) > self._entries_max:
-            self._entries.popitem(last=False)
+        entry = self._entries.get(digest)
+        if entry is None:
+            entry = self._entries[digest] = _Entry()
+            while len(self._entries) > self._entries_max:
+                self._entries.popitem(last=False)
+        else:
+            self._entries.move_to_end(digest)
         return entry
 
     async def _ask(self, caller: Caller) -> Standing:

@@ -157,13 +157,24 @@ def _check_text_and_numbers(name: str, value: Json) -> None:
 
 def _check_scalar(name: str, item: Json) -> None:
     if isinstance(item, str):
-        if "\x00" in item or any("\ud800" <= character <= "\udfff" for character in item):
+        if "\x00" in item or not _is_whole_text(item):
             raise BadArguments(f"'{name}' contains a NUL character or half of a surrogate pair. Remove it.")
     elif isinstance(item, float):
         if not math.isfinite(item):
             raise BadArguments(f"'{name}' contains NaN or an infinity. Use a finite number or leave it out.")
     elif isinstance(item, int) and item.bit_length() >= _INTEGER_BITS:
         raise BadArguments(f"'{name}' contains an integer that needs more than 64 bits. Send it as a string.")
+
+
+def _is_whole_text(item: str) -> bool:
+    """UTF-8 has no bytes for half a surrogate pair."""
+    if item.isascii():
+        return True
+    try:
+        item.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _wrong(argument: Argument) -> BadArguments:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Json = Any
 
 _REPLAY_ATTEMPTS = 2
+# Sent with its head in one piece.
+_AT_ONCE_BYTES_MAX = 65_536
 
 
 @dataclass(frozen=True)
@@ -180,8 +182,8 @@ class ServiceClient:
 
     async def _exchange(self, method: str, address: URL, headers: Mapping[str, str], content: bytes | None) -> _Answer:
         """The whole answer. Leaving early, by an error or cancelled, closes the connection."""
-        # A file, since aiohttp warns of more than 1 MiB of bytes: it sends a file in parts.
-        data = None if content is None else BytesIO(content)
+        # As a file when it is long, since aiohttp warns of more than 1 MiB of bytes: it sends a file in parts.
+        data = BytesIO(content) if content is not None and len(content) > _AT_ONCE_BYTES_MAX else content
         received = bytearray()
         async with self._http.request(
             method,

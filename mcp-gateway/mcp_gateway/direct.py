@@ -24,7 +24,7 @@ from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
-from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCResponse
+from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR, ErrorData
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request
 from starlette.types import Receive, Send
@@ -98,17 +98,21 @@ class Direct:
 
     async def answer(self, plain: Plain, request: Request, receive: Receive, send: Send) -> None:
         """A client that goes away cancels its request, as in the SDK's transport."""
-        with anyio.CancelScope() as scope:
-            beside = _Beside(scope, receive, send, self._quiet_seconds)
-            try:
-                message = await self._answered(plain, request)
-            finally:
-                await beside.end()
-            # The SDK's client fails as a whole when JSON answers a call that it gave up while it closes; events it drops.
-            given_up = isinstance(message, JSONRPCError) and message.error.code == REQUEST_CANCELLED
-            await beside.send_last(message.model_dump_json(by_alias=True, exclude_unset=True).encode(), events=given_up)
+        beside = _Beside(receive, send, self._quiet_seconds)
+        try:
+            message = await self._answered(plain, request)
+        except asyncio.CancelledError:
+            if beside.settle_departure():
+                return
+            raise
+        finally:
+            await beside.end()
+        # The SDK's client fails as a whole when JSON answers a call that it gave up while it closes; events it drops.
+        given_up = message.get("error", {}).get("code") == REQUEST_CANCELLED
+        await beside.send_last(pydantic_core.to_json(message), events=given_up)
 
-    async def _answered(self, plain: Plain, request: Request) -> JSONRPCResponse | JSONRPCError:
+    async def _answered(self, plain: Plain, request: Request) -> dict[str, Json]:
+        """The JSON-RPC message."""
         try:
             result = await self._result(plain, request)
         except Exception as problem:
@@ -116,8 +120,9 @@ class Direct:
             if error is None:
                 logger.exception("%s failed", plain.method)
                 error = ErrorData(code=INTERNAL_ERROR, message="Internal server error")
-            return JSONRPCError(jsonrpc="2.0", id=plain.id, error=error)
-        return JSONRPCResponse(jsonrpc="2.0", id=plain.id, result=result)
+            told = error.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            return {"jsonrpc": "2.0", "id": plain.id, "error": told}
+        return {"jsonrpc": "2.0", "id": plain.id, "result": result}
 
     async def _result(self, plain: Plain, request: Request) -> dict[str, Json]:
         if plain.method == "tools/call" and plain.params is not None and _is_usual_call(plain.params):
@@ -173,8 +178,9 @@ class _Beside:
 
     _LATE_SECONDS = 0.05
 
-    def __init__(self, scope: anyio.CancelScope, receive: Receive, send: Send, quiet_seconds: float) -> None:
-        self._scope = scope
+    def __init__(self, receive: Receive, send: Send, quiet_seconds: float) -> None:
+        self._asking = asyncio.current_task()
+        self._departed = False
         self._receive = receive
         self._send = send
         self._quiet_seconds = quiet_seconds
@@ -190,7 +196,9 @@ class _Beside:
         try:
             while not (await asyncio.wait({leaving}, timeout=self._quiet_seconds))[0]:
                 await self._keep_awake()
-            self._scope.cancel()
+            self._departed = True
+            if self._asking is not None:
+                self._asking.cancel()
         finally:
             leaving.cancel()
 
@@ -208,6 +216,10 @@ class _Beside:
             headers = [(b"content-type", _EVENTS.encode()), (b"cache-control", b"no-cache, no-transform")]
             headers.append((b"x-accel-buffering", b"no"))
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    def settle_departure(self) -> bool:
+        """Whether a cancellation came from here and from nobody else; then it has done its work."""
+        return self._departed and self._asking is not None and self._asking.uncancel() == 0
 
     async def end(self) -> None:
         self._start.cancel()

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-import uuid
 from collections.abc import AsyncIterator, Sequence
 
 import orjson
 import uvicorn
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
@@ -33,7 +32,8 @@ from mcp_gateway.tools import ALL_TOOLS
 from mcp_gateway.tools.tool import Tool
 
 MCP_PATH = "/mcp"
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_REQUEST_ID_NAME = REQUEST_ID_HEADER.encode()
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 # Room for what a cancellation or an initialize can hold; larger bodies are not parsed twice.
 _CONTROL_BYTES_MAX = 64 * 1024
 _UNAUTHORIZED = -32001
@@ -77,13 +77,12 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get(REQUEST_ID_HEADER, "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-        MutableHeaders(scope=scope)[REQUEST_ID_HEADER] = request_id
+        request_id = _take_request_id(scope)
+        stamp = (_REQUEST_ID_NAME, request_id.encode())
 
         async def stamped(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[REQUEST_ID_HEADER] = request_id
+                message["headers"] = [*message.get("headers", ()), stamp]
             await send(message)
 
         if scope["path"] == "/health":
@@ -139,6 +138,16 @@ class Door:
             self._gateway.in_flight.cancel(session_id, str(params.get("requestId")))
         answer_headers = {SESSION_HEADER: secrets.token_urlsafe(16)} if method == "initialize" else {}
         await self._app(request.scope, _replay(body, receive), _with_headers(send, answer_headers))
+
+
+def _take_request_id(scope: Scope) -> str:
+    """The caller's, or a new one where that is none; from now on it is the one among the request's headers."""
+    given = [value for name, value in scope["headers"] if name == _REQUEST_ID_NAME]
+    usable = bool(given) and _REQUEST_ID.fullmatch(given[0]) is not None
+    request_id = given[0] if usable else secrets.token_hex(16).encode()
+    others = [header for header in scope["headers"] if header[0] != _REQUEST_ID_NAME]
+    scope["headers"] = [*others, (_REQUEST_ID_NAME, request_id)]
+    return request_id.decode()
 
 
 def _is_packed(request: Request) -> bool:

@@ -5,15 +5,14 @@ Must never write to stdout, and never contents, keys or exception messages (a va
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import traceback
 from datetime import UTC, datetime
 
+import orjson
+
 REQUESTS = logging.getLogger("mcp_gateway.requests")
-# Once, because json.dumps with options of its own makes one for every line.
-_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
 
 
 class JsonLines(logging.Formatter):
@@ -21,10 +20,11 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
-            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "at": datetime.fromtimestamp(record.created, UTC),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            # Half a surrogate pair, which JSON has no bytes for, must not cost the line.
+            "message": record.getMessage().encode(errors="backslashreplace").decode(),
         }
         fields = getattr(record, "fields", None)
         if isinstance(fields, dict):
@@ -33,7 +33,7 @@ class JsonLines(logging.Formatter):
             frames = traceback.extract_tb(record.exc_info[2])
             line["exception"] = record.exc_info[0].__name__
             line["where"] = [f"{frame.filename}:{frame.lineno}" for frame in frames[-3:]]
-        return _ENCODER.encode(line)
+        return orjson.dumps(line, default=str, option=orjson.OPT_UTC_Z).decode()
 
 
 def configure_logging() -> None:

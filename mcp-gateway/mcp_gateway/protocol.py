@@ -83,6 +83,11 @@ class JoiningProtocol(HttpToolsProtocol):
         if not self.parser.should_upgrade():
             super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """The whole answer is there: nothing is gained by waiting for the end of the turn."""
+        self.transport.flush()  # type: ignore[attr-defined]
+        super().on_response_complete()
+
     def _head_without_offer(self) -> bytes:
         version = self.parser.get_http_version().encode("ascii")
         lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]

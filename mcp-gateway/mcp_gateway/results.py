@@ -17,6 +17,9 @@ from mcp_gateway.cursors import ContentCursor, encode
 
 # The result's frame around the text: JSON-RPC envelope, `_meta`, content block.
 _FRAME_BYTES = 2_000
+# What one character takes at most, as a pair of escaped surrogates.
+_ESCAPED_BYTES_MAX = 12
+_QUOTES_BYTES = 2
 # Below this many characters a hit says too little; then whole hits move to the next page instead.
 _CONTENT_CHARS_MIN = 400
 _SUMMARY_CHARS_MAX = 1_000
@@ -38,6 +41,11 @@ def to_text(value: Json) -> str:
     return orjson.dumps(value).decode()
 
 
+def fits(text: str, bytes_max: int) -> bool:
+    """Whether `text` takes at most so many bytes inside a JSON-RPC message; a short one is not measured for it."""
+    return _quoted_fits(text, bytes_max - _FRAME_BYTES)
+
+
 def wire_bytes(text: str) -> int:
     """Bytes of `text` inside a JSON-RPC message. The 2026-07-28 transport of mcp 2.3 escapes all non-ASCII
     (`json.dumps` in `_streamable_http_modern._write`), so a Chinese character costs six bytes, not three."""
@@ -46,12 +54,13 @@ def wire_bytes(text: str) -> int:
 
 def fit_hits(memories: Sequence[Mapping[str, Json]], bytes_max: int, rest: Mapping[str, Json]) -> Page:
     """As many hits as fit beside `rest`: first whole, then with equally cut contents, then fewer of them."""
-    budget = bytes_max - wire_bytes(to_text(rest))
+    rest_text = to_text(rest)
     shells = [_shell(memory) for memory in memories]
     contents = [str(memory.get("content") or "") for memory in memories]
     whole = _render(shells, contents, max(map(len, contents), default=0))
-    if _cost(whole) <= budget:  # nearly always
+    if fits(rest_text + to_text(whole), bytes_max - _QUOTES_BYTES):  # nearly always
         return Page(whole, len(whole))
+    budget = bytes_max - wire_bytes(rest_text)
     # A character costs at least one byte: counting characters first keeps the measuring of bytes cheap.
     lengths = [len(content) for content in contents]
     roof = _largest(_CONTENT_CHARS_MIN, bytes_max, lambda chars: sum(min(size, chars) for size in lengths) <= budget)
@@ -128,7 +137,7 @@ def _shell(memory: Mapping[str, Json]) -> dict[str, Json]:
     shell |= _kept(memory, ("occurred_at", "outcome", "category", "agent_id", "task_id", "conflict_id"))
     for name in ("tags", "metadata"):
         value = memory.get(name)
-        if value and _cost(value) <= _EXTRAS_BYTES_MAX:
+        if value and _quoted_fits(to_text(value), _EXTRAS_BYTES_MAX):
             shell[name] = value
         elif value:
             shell[f"{name}_omitted"] = f"too long; read memory://memories/{memory.get('id')}"
@@ -165,6 +174,10 @@ def _shortened(value: Json, chars: int, items: int, *, outermost: bool = False) 
         fields = islice(value.items(), None if outermost else items)
         return {name[:chars]: _shortened(member, chars, items) for name, member in fields}
     return value
+
+
+def _quoted_fits(text: str, bytes_max: int) -> bool:
+    return len(text) * _ESCAPED_BYTES_MAX + _QUOTES_BYTES <= bytes_max or len(json.dumps(text)) <= bytes_max
 
 
 def _cost(value: Json) -> int:

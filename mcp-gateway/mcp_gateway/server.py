@@ -235,7 +235,7 @@ class Handlers:
         status = "cancelled"
         try:
             result = await self._run_cancellable(asked, work)
-            status = "tool_error" if isinstance(result, Mapping) and result.get("isError") else "ok"
+            status = "tool_error" if isinstance(result, dict) and result.get("isError") else "ok"
             return result
         except Exception as error:
             cancelled = isinstance(error, MCPError) and error.code == _REQUEST_CANCELLED
@@ -282,7 +282,7 @@ def _headers(ctx: Context) -> Headers | None:
 
 async def _fitted(answer: Json, bytes_max: int, rest: str) -> str:
     text = results.to_text(answer)
-    if results.wire_bytes(text) <= bytes_max:
+    if results.fits(text, bytes_max):
         return text
     # Measures many cuts; the event loop serves the other callers meanwhile.
     cut = await anyio.to_thread.run_sync(results.fit_answer, answer, bytes_max, rest)

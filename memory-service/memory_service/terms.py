@@ -152,18 +152,22 @@ def _terms(text: str, vocabulary: Vocabulary, *, closing: bool) -> Iterator[str]
     """`closing`: also yield the last character of each unspaced run (documents do, queries do not)."""
     seen: dict[str, list[str]] = {}  # texts repeat their words; splitting one costs more than looking it up
     for match in _TOKEN.finditer(text):
-        kind = match.lastgroup
-        if kind == "run":
-            yield from _run_terms(match.group(), closing=closing)
+        kind, token = match.lastgroup, match.group()
+        if token in seen:
+            yield from seen[token]
+        elif kind == "compound" and _CASE_PART.fullmatch(token):  # one piece, as most words are: nothing to take apart
+            term = _bounded(stemmed(token.casefold()))
+            seen[token] = [term]
+            yield term
+        elif kind == "run":
+            yield from _run_terms(token, closing=closing)
         elif kind == "grouped":
-            yield _bounded(match.group().replace(",", ""))
-            yield from match.group().split(",")  # "ids 100,200,300" is a list that looks like one number
+            yield _bounded(token.replace(",", ""))
+            yield from token.split(",")  # "ids 100,200,300" is a list that looks like one number
         elif kind == "symbol":
-            yield match.group()
+            yield token
         else:
-            token = match.group()
-            if token not in seen:
-                seen[token] = list(_compound_terms(match["compound"], match["suffix"] or "", vocabulary))
+            seen[token] = list(_compound_terms(match["compound"], match["suffix"] or "", vocabulary))
             yield from seen[token]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mcp_gateway import cursors
 from mcp_gateway.errors import BadArguments
-from mcp_gateway.results import fit_answer, fit_hits, to_text, wire_bytes
+from mcp_gateway.results import fit_answer, fit_hits, fits, to_text, wire_bytes
 
 BYTES_MAX = 100_000
 HUGE_CHINESE = "".join(chr(0x4E00 + n % 20000) for n in range(256 * 1024 // 3))  # 256 KiB of UTF-8
@@ -286,3 +286,10 @@ def test_any_answer_fits_and_keeps_its_fields(document: dict[str, Any], bytes_ma
     assert wire_bytes(to_text(fitted)) <= bytes_max
     assert set(fitted) >= set(document)
     assert (fitted == document) == (wire_bytes(to_text(document)) <= bytes_max)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet='a"\\\x01é中😀', max_size=40), st.integers(-30, 30))
+def test_what_is_not_measured_fits_as_if_it_were(text: str, more: int) -> None:
+    for limit in (wire_bytes(text) + more, wire_bytes("😀" * len(text)) + more):
+        assert fits(text, limit) == (wire_bytes(text) <= limit)

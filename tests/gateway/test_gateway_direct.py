@@ -15,7 +15,7 @@ from gateway_stand_in import Silence, StandIn, problem
 from starlette.requests import Request
 
 from mcp_gateway import http_transport
-from mcp_gateway.direct import METHODS, Plain, read_plain
+from mcp_gateway.direct import METHODS, Direct, Plain, read_plain
 from mcp_gateway.tools import ALL_TOOLS
 
 pytestmark = pytest.mark.asyncio
@@ -282,3 +282,29 @@ async def test_a_client_that_leaves_takes_its_call_along(
         assert await asyncio.to_thread(silence.closed.wait, 5)
     assert [line["status"] for line in told(caplog)] == ["cancelled"]
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("also_ended", [False, True])
+async def test_who_ends_a_call_whose_client_left_is_still_heard(also_ended: bool) -> None:
+    class Waiting:
+        async def answer_call(self, *_: Any) -> dict[str, Any]:
+            try:
+                await asyncio.sleep(10)
+            finally:
+                if also_ended:
+                    answering.cancel()
+            return {}
+
+    async def gone() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def refuse(message: Any) -> None:
+        raise AssertionError(message)
+
+    plain = Plain("2025-06-18", 1, "tools/call", {"name": "memory_search"})
+    direct = Direct(None, Waiting(), quiet_seconds=15)  # type: ignore[arg-type]
+    answering = asyncio.create_task(direct.answer(plain, Request({"type": "http", "headers": []}), gone, refuse))
+    await asyncio.wait({answering}, timeout=5)
+    assert answering.done()
+    assert answering.cancelled() == also_ended
+    assert bool(answering.cancelling()) == also_ended

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import socket
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +19,7 @@ import pytest
 from gateway_running import GatewayProcess, call, call_error, gateway_process, gateway_thread, http_client
 from gateway_stand_in import Silence, StandIn
 
+from mcp_gateway.logs import JsonLines
 from mcp_gateway.settings import GatewaySettings
 from mcp_gateway.tools import ALL_TOOLS
 
@@ -248,6 +251,13 @@ async def test_one_line_is_logged_per_request_without_contents_or_keys(
     assert {line["request_id"] for line in calls} == {"r-9"}
     assert all(line["duration_ms"] >= 0 for line in calls)
     assert lines[-1]["status"] == "http 401"
+
+
+async def test_half_a_surrogate_pair_does_not_cost_its_log_line() -> None:
+    record = logging.LogRecord("library", logging.WARNING, "", 0, "odd %s: ä", ("\ud800",), None)
+    line = json.loads(JsonLines().format(record))
+    assert (line["message"], line["level"]) == ("odd \\ud800: ä", "warning")
+    assert datetime.fromisoformat(line["at"]).timestamp() == pytest.approx(record.created, abs=0.001)
 
 
 @pytest.mark.parametrize(

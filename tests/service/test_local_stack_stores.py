@@ -15,11 +15,13 @@ import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from sqlalchemy import create_engine, text
 
 from local_stack import postgres, privileges
 from local_stack.errors import RootNotSupported
 from local_stack.home import Home, open_home
 from local_stack.stores import StackUrls, Stores, running_stores, start_stores
+from memory_service.stores.postgres.pool import sqlalchemy_url
 
 
 def execute(urls: StackUrls, statement: str) -> list[tuple[object, ...]]:
@@ -73,9 +75,9 @@ def test_postgres_speaks_utf8_keeps_commits_and_sorts_by_code_point(stores: Stor
 
 
 def test_no_store_lets_anyone_in_without_its_password(stores: Stores) -> None:
-    bad = stores.urls.database_url.replace(stores.home.secret("postgres"), "wrong")
-    with pytest.raises(psycopg.OperationalError, match="password"):
-        psycopg.connect(bad)
+    for url in (stores.urls.database_url, stores.urls.database_socket_url):
+        with pytest.raises(psycopg.OperationalError, match="password"):
+            psycopg.connect(url.replace(stores.home.secret("postgres"), "wrong"))
     with pytest.raises(redis.AuthenticationError):
         redis.Redis(port=stores.ports["redis"], retry=Retry(NoBackoff(), 0)).ping()
 
@@ -151,8 +153,25 @@ def test_a_socket_path_that_is_too_long_means_tcp_only() -> None:
     assert postgres.socket_folder(Home(Path("/" + "h" * 100)), 5432) == ""
 
 
+def test_the_service_reaches_postgres_by_its_socket_and_everyone_else_by_tcp(stores: Stores) -> None:
+    url = stores.urls.environment()["HINDSIGHT_DATABASE_URL"]
+    assert "&" not in url  # a shell may read stack.env
+    with psycopg.connect(url) as connection, create_engine(sqlalchemy_url(url)).connect() as other:
+        assert connection.info.host == str(stores.home.postgres)
+        by_socket = "SELECT inet_server_addr() IS NULL, current_database()"
+        assert connection.execute(by_socket).fetchone() == (True, "hindsight")
+        assert tuple(other.execute(text(by_socket)).one()) == (True, "hindsight")
+    assert execute(stores.urls, "SELECT host(inet_server_addr())") == [("127.0.0.1",)]
+    assert stat.S_IMODE(stores.home.postgres.stat().st_mode) == 0o700
+
+
 def test_a_home_with_spaces_and_a_very_long_path_works(tmp_path: Path) -> None:
+    with running_stores(tmp_path / "a home") as urls:
+        assert "a%20home" in urls.database_socket_url
+        with psycopg.connect(urls.database_socket_url) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
     with running_stores(tmp_path / "a home" / ("long" * 30)) as urls:
+        assert urls.environment()["HINDSIGHT_DATABASE_URL"] == urls.database_url
         write_everywhere(urls, 1)
         assert kept_everywhere(urls) == ({1}, {1}, {1})
 

@@ -19,6 +19,7 @@ from memory_service.stores.postgres import feedback, memories
 from memory_service.stores.postgres.feedback import Warmth
 from memory_service.stores.postgres.filters import SqlFilter
 from memory_service.stores.postgres.pool import Connection
+from memory_service.stores.postgres.rank_facts import rank_facts
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 CHOSEN = MemoryFilter(tenant="default", user_ids=("somebody",), now=NOW, states=("active",))
@@ -45,7 +46,7 @@ async def asked(work: Callable[[Connection], Awaitable[object]]) -> str:
 
 
 BY_ID: dict[str, Callable[[Connection], Awaitable[object]]] = {
-    "candidates": lambda c: memories.rank_facts(c, [ID.bytes], SqlFilter(CHOSEN), 400, 200),
+    "candidates": lambda c: rank_facts(c, [ID.bytes], SqlFilter(CHOSEN), 400, 200),
     "hits": lambda c: memories.get_many(c, "default", [ID], SqlFilter(CHOSEN)),
     "used": lambda c: feedback.mark_used(c, "default", "somebody", [ID], "task", NOW, Warmth(0.1, 0.9, 604_800.0)),
 }

@@ -168,6 +168,29 @@ async def test_a_commit_whose_answer_is_lost_is_found_out_and_not_made_twice(
     assert [one["id"] for one in await listed(client, user)] == [answer.json()["memory"]["id"]]
 
 
+async def test_of_writes_whose_answer_is_lost_each_is_made_once_whatever_became_of_it_since(
+    monkeypatch: pytest.MonkeyPatch, client: httpx.AsyncClient, user: str
+) -> None:
+    """The first time, half of them were kept, and one of those is superseded by the time of the second."""
+    lost: list[UUID] = []
+
+    async def half_lost(connection: Connection, new: Sequence[NewMemory], now: datetime) -> set[UUID]:
+        if lost or len(new) < 4:
+            return await REAL(connection, new, now)
+        lost.extend(await REAL(connection, new[: len(new) // 2], now))
+        await connection.execute("UPDATE memory SET state = 'superseded' WHERE id = %s", (lost[0],))
+        raise psycopg.OperationalError("the connection is lost")
+
+    monkeypatch.setattr(keeping, "keep_new", half_lost)
+    answers = await asyncio.gather(*(post(client, user, f"thing {n}") for n in range(12)))
+
+    assert len(lost) >= 2
+    assert [(one.status_code, one.json()["status"]) for one in answers] == [(201, "created")] * 12
+    ids = {one.json()["memory"]["id"] for one in answers}
+    assert len(ids) == 12
+    assert {one["id"] for one in await listed(client, user)} == ids - {str(lost[0])}
+
+
 async def test_a_text_that_somebody_is_writing_holds_up_no_other(world: World, user: str) -> None:
     client = world.client
     lock = lock_key("default", user, content_hash("a slow text"))

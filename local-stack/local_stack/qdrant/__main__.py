@@ -32,6 +32,7 @@ def main() -> None:
         http="httptools",
         ws="none",
         access_log=False,
+        proxy_headers=False,  # nothing stands before it, and looking for them costs on every request
         log_level="warning",
         timeout_graceful_shutdown=int(limit("qdrant", "shutdown_s")),
     )

@@ -17,7 +17,7 @@ from local_stack.qdrant.errors import BadRequest, NotFound
 from local_stack.qdrant.fields import Fields, PointId, point_id, point_ids
 from local_stack.qdrant.filters import filter_of
 from local_stack.qdrant.indexes import index_schema, type_name
-from local_stack.qdrant.points import id_out, record_out, scored_out, with_payload_of, with_vector_of
+from local_stack.qdrant.points import record_out, scored_out, with_payload_of, with_vector_of
 from local_stack.qdrant.queries import query_request, result_limit, scroll_request
 from local_stack.qdrant.schema import config_changes, config_out
 from local_stack.qdrant.strict import RETRIEVE, UPDATE
@@ -177,7 +177,7 @@ async def scroll(call: Call) -> Json:
     records, following = call.reading().shard.scroll(scroll_request(call.fields()))
     return {
         "points": [record_out(record) for record in records],
-        "next_page_offset": None if following is None else id_out(following),
+        "next_page_offset": following,
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 import qdrant_edge as edge
 
@@ -13,6 +12,7 @@ from local_stack.qdrant.fields import Fields, point_id
 from local_stack.qdrant.schema import VectorNames
 
 Json = dict[str, Any]
+_NUMBERS = frozenset((float, int))  # by exact type: True is an integer to Python, but no number here
 
 
 def points_of(body: Fields, names: VectorNames) -> list[edge.Point]:
@@ -97,7 +97,7 @@ def vector_of(value: object) -> edge.NamedVector:
     if isinstance(value, list):
         flat = value and all(isinstance(row, list) for row in value)
         for row in value if flat else [value]:
-            if any(type(number) not in (float, int) for number in row):
+            if not _NUMBERS.issuperset(map(type, row)):
                 raise BadRequest("a vector must hold numbers only")
         return value
     if isinstance(value, dict):
@@ -110,10 +110,6 @@ def vector_of(value: object) -> edge.NamedVector:
     raise BadRequest("a vector must be a list of numbers or a sparse vector")
 
 
-def id_out(value: Any) -> int | str:
-    return str(value) if isinstance(value, UUID) else value
-
-
 def vector_out(value: Any) -> Any:
     """The engine's vectors as JSON."""
     if isinstance(value, edge.SparseVector):
@@ -123,8 +119,11 @@ def vector_out(value: Any) -> Any:
     return value
 
 
+# Ids go out as the engine has them: orjson writes a UUID in its canonical form, eight times faster than Python.
+
+
 def record_out(record: edge.Record) -> Json:
-    found: Json = {"id": id_out(record.id), "payload": record.payload}
+    found: Json = {"id": record.id, "payload": record.payload}
     if record.vector is not None:
         found["vector"] = vector_out(record.vector)
     if record.order_value is not None:
@@ -133,7 +132,7 @@ def record_out(record: edge.Record) -> Json:
 
 
 def scored_out(point: edge.ScoredPoint) -> Json:
-    found: Json = {"id": id_out(point.id), "version": point.version, "score": point.score, "payload": point.payload}
+    found: Json = {"id": point.id, "version": point.version, "score": point.score, "payload": point.payload}
     if point.vector is not None:
         found["vector"] = vector_out(point.vector)
     if point.order_value is not None:

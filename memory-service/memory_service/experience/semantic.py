@@ -13,7 +13,7 @@ from memory_service.experience.indexing import lesson_passage
 from memory_service.experience.settings import ExperienceNumbers
 from memory_service.models.ports import Embedder
 from memory_service.recall.calibration import Reading, Readings
-from memory_service.recall.fusion import Candidate, LaneScore, fuse, keyword_scores, vector_scores
+from memory_service.recall.fusion import Candidates, LaneScores, fuse, keyword_scores, vector_scores
 from memory_service.recall.lanes import within
 from memory_service.scripts import Script
 from memory_service.settings import Rank
@@ -34,7 +34,7 @@ class Meant:
 
     reading: Reading
     cosines: Mapping[Key, float] | None
-    keywords: Mapping[Key, LaneScore] | None
+    keywords: LaneScores | None
     lowest: float | None
     degraded: list[str]
 
@@ -42,14 +42,14 @@ class Meant:
     def ids(self) -> list[UUID]:
         return [UUID(bytes=key) for key in dict.fromkeys((*(self.cosines or ()), *(self.keywords or ())))]
 
-    def candidates(self, passages: Mapping[Key, Script]) -> list[Candidate]:
-        """Those of which the script is known, the most relevant first."""
-        lanes: dict[Lane, Mapping[Key, LaneScore]] = {}
+    def candidates(self, passages: Mapping[Key, Script]) -> Candidates:
+        """Those of which the script is known."""
+        lanes: dict[Lane, LaneScores] = {}
         if self.cosines is not None:
             known = {i: cosine for i, cosine in self.cosines.items() if i in passages}
             lanes["vector"] = vector_scores(known, passages, self.reading)
         if self.keywords is not None:
-            lanes["keyword"] = {i: score for i, score in self.keywords.items() if i in passages}
+            lanes["keyword"] = self.keywords.among(passages)
         return fuse(lanes, passages, self.reading, self.lowest)
 
 
@@ -107,11 +107,11 @@ class SemanticLessons:
         found = await self._index.search_experiences(vector, tenant, user_ids, self._numbers.vector_hits)
         return {hit.key: hit.cosine for hit in found}
 
-    async def _keyword(self, query: str, tenant: str, user_ids: tuple[str, ...]) -> dict[Key, LaneScore]:
+    async def _keyword(self, query: str, tenant: str, user_ids: tuple[str, ...]) -> LaneScores:
         numbers = self._numbers
         terms = spread_terms(query_terms(query, self._vocabulary), numbers.keyword_terms_max)
         if not terms:
-            return {}
+            return LaneScores((), (), ())
         prefixes = [keyword_prefix(tenant, user) for user in user_ids]
         each = [" | ".join(tsquery_literal([term], prefix) for prefix in prefixes) for term in terms]
         bound = numbers.cached_entries_max

@@ -148,12 +148,13 @@ class Reading:
             )
             return np.where(known, np.where(np.isnan(cosine), -math.inf, odds), without)
 
-        return weighing(self.cosine_weight), weighing(1.0)
+        plain = weighing(1.0)
+        return plain if self.cosine_weight == 1.0 else weighing(self.cosine_weight), plain
 
-    def spread(self, log_odds: float) -> float:
+    def spreads(self, log_odds: Vector) -> Vector:
         """Log-odds over `temperature`, so that good and excellent hits stay apart, whose relevances are all near 1, and
         freshness decides between neighbours only."""
-        return logistic(log_odds / self.temperature)
+        return logistics(log_odds / self.temperature)
 
     def _log_odds(
         self, passage: Script | None, cosine: float | None, keyword: float | None, cosine_weight: float = 1.0

@@ -11,18 +11,19 @@ All in log-odds, added to those of fusion.py.  The weights are [signals] of conf
 benchmarks/recall/fit.py.  Who speaks is `speaker` and `role` of a memory's metadata; without them nothing is a turn.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from memory_service.domain import Key
 from memory_service.recall.calibration import Reading
-from memory_service.recall.fusion import Candidate
+from memory_service.recall.fusion import Candidates
 from memory_service.recall.time_expressions import TimeHint
 from memory_service.scripts import Script
 from memory_service.settings import Signals
-from memory_service.stores.postgres.memories import Beside, RankFacts
+from memory_service.stores.postgres.rank_facts import Beside, RankFacts, Utterance
 
 ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "bot"})
 ASSISTANTS = frozenset({"assistant", "ai", "bot", "model"})
@@ -73,49 +74,47 @@ def links_of(beside: Sequence[Beside]) -> dict[Key, tuple[Key | None, Key | None
     before: dict[Key, Key] = {}
     after: dict[Key, Key] = {}
     for one in beside:
-        first, second = (one.turn, one.facts.id) if one.follows else (one.facts.id, one.turn)
+        first, second = (one.turn, one.id) if one.follows else (one.id, one.turn)
         after[first], before[second] = second, first
     return {i: (before.get(i), after.get(i)) for i in before.keys() | after.keys()}
 
 
 def with_signals(
-    candidates: Sequence[Candidate],
-    facts: Mapping[Key, RankFacts],
+    candidates: Candidates,
+    facts: RankFacts,
     scripts: Mapping[Key, Script],
     links: Links,
     asked: Asked,
     reading: Reading,
     lowest: float | None,
     numbers: Signals,
-) -> list[Candidate]:
+) -> Candidates:
     """The candidates with what speaks for them beside themselves, and the turns that only turns beside them lead to.
 
-    `scripts` are those of all `facts`; `lowest` is the cosine that a memory has at most which no lane found.  Candidates
-    without log-odds, because no vector lane answered, stay as they are.
+    `scripts` are those of all `facts`; `lowest` is the cosine that a memory has at most which no lane found.  Without a vector
+    lane, and so without log-odds, they stay as they are.
     """
+    if candidates.log_odds is None:
+        return candidates
     floors = {script: reading.rank_log_odds(script, lowest, 0.0) for script in set(scripts.values())}
-    worth = {c.id: c.log_odds - floors[scripts[c.id]] for c in candidates if c.id in facts and c.log_odds is not None}
-    named = frozenset(who for who in {one.speaker for one in facts.values()} if who and asked.names(who))
+    own = {i: odds for i, odds in zip(candidates.ids, candidates.log_odds.tolist(), strict=True) if i in facts}
+    worth = {i: own[i] - floors[scripts[i]] for i in links if i in own}
+    named = frozenset(who for who in set(facts.speakers) if who and asked.names(who))
     if asked.of_assistant:
         numbers = numbers.model_copy(update={"assistant": 0.0})
-    told = []
-    for one in candidates:
-        if one.id in worth and one.log_odds is not None:
-            signals = _signals(facts[one.id], facts, worth, links, asked.times, named, numbers)
-            told.append(_raised(one, one.log_odds, signals, reading))
-        else:
-            told.append(one)
-    for memory_id in facts.keys() - {c.id for c in candidates}:
-        signals = _signals(facts[memory_id], facts, worth, links, asked.times, named, numbers)
-        if "before" in signals or "after" in signals:
-            floor = floors[scripts[memory_id]]
-            told.append(_raised(Candidate(memory_id, {}, 0.0, 0.0, floor), floor, signals, reading))
-    return told
+    told: dict[Key, dict[str, float]] = {}
+    for i, asks, speaker, role in zip(facts.ids, facts.asks, facts.speakers, facts.roles, strict=True):
+        if not (asks or speaker or role or asked.times or i in links):
+            continue  # most memories: nothing is to be said of them
+        signals = _signals(facts[i], facts, worth, links, asked.times, named, numbers)
+        if signals and (i in own or "before" in signals or "after" in signals):
+            told[i] = signals
+    return _raised(candidates, told, {i: floors[scripts[i]] for i in told if i not in own}, reading)
 
 
 def _signals(
-    facts: RankFacts,
-    all_facts: Mapping[Key, RankFacts],
+    facts: Utterance,
+    all_facts: Mapping[Key, Utterance],
     worth: Mapping[Key, float],
     links: Links,
     times: Sequence[TimeHint],
@@ -169,11 +168,11 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def _is_assistant(facts: RankFacts) -> bool:
+def _is_assistant(facts: Utterance) -> bool:
     return (facts.role or "").casefold() in ASSISTANTS
 
 
-def _other_speaker(facts: RankFacts, beside: RankFacts | None) -> RankFacts | None:
+def _other_speaker(facts: Utterance, beside: Utterance | None) -> Utterance | None:
     """The turn beside, when somebody else says it: of one speaker's notes the one before says nothing about the next."""
     if beside is None:
         return None
@@ -181,10 +180,33 @@ def _other_speaker(facts: RankFacts, beside: RankFacts | None) -> RankFacts | No
     return beside if own and other and own.casefold() != other.casefold() else None
 
 
-def _raised(one: Candidate, log_odds: float, signals: Mapping[str, float], reading: Reading) -> Candidate:
-    """The same with its signals.  What makes it a reminder only, its lanes of recent and important memories, still counts."""
-    if not signals or math.isinf(log_odds):
-        return one
-    total = log_odds + sum(signals.values())
-    relevance = max(reading.spread(total), one.listed)
-    return Candidate(one.id, one.lanes, relevance, one.calibrated, total, signals)
+def _raised(
+    candidates: Candidates,
+    signals: Mapping[Key, Mapping[str, float]],
+    newcomers: Mapping[Key, float],
+    reading: Reading,
+) -> Candidates:
+    """With their signals added, and the newcomers with their log-odds, who have signals all.
+
+    What makes one a reminder only, its lanes of recent and important memories, still counts.
+    """
+    assert candidates.log_odds is not None
+    if not signals:
+        return candidates
+    ids, none = [*candidates.ids, *newcomers], np.zeros(len(newcomers))
+    before = np.concatenate([candidates.log_odds, list(newcomers.values())])
+    gains = np.array([sum(signals[i].values()) if i in signals else 0.0 for i in ids])
+    raised = np.array([i in signals for i in ids]) & np.isfinite(before)
+    log_odds, listed = before + gains, np.concatenate([candidates.listed, none])
+    relevance = np.where(
+        raised, np.maximum(reading.spreads(log_odds), listed), np.concatenate([candidates.relevance, none])
+    )
+    return replace(
+        candidates,
+        ids=ids,
+        relevance=relevance,
+        calibrated=np.concatenate([candidates.calibrated, none]),
+        listed=listed,
+        log_odds=log_odds,
+        signals={i: signals[i] for i, is_raised in zip(ids, raised.tolist(), strict=True) if is_raised},
+    )

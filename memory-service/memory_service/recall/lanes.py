@@ -5,17 +5,17 @@ is the work of the pure modules beside this one.
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 from typing import Generic, TypeVar
 from uuid import UUID
 
-from memory_service.domain import Key, Lane, MemoryFilter
+from memory_service.domain import Lane, MemoryFilter
 from memory_service.errors import ModelUnavailable, StoreUnavailable
 from memory_service.models.ports import Embedder, Vector
-from memory_service.recall.fusion import LaneScore, keyword_scores, listed_scores
+from memory_service.recall.fusion import LaneScores, keyword_scores, listed_scores
 from memory_service.settings import Rank, Search
 from memory_service.stores.postgres import memories
 from memory_service.stores.postgres.filters import SqlFilter
@@ -30,7 +30,6 @@ CORPUS_CACHE_S = 30.0
 CORPUS_CACHED_MIN = 500  # smaller ones are counted each time: by an empty one's size keyword scores are near 0
 CORPUS_CACHE_ENTRIES = 10_000
 T = TypeVar("T")
-Scores = Mapping[Key, LaneScore]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +91,11 @@ class Lanes:
         """Ids that pass the filter, for filters that Qdrant can't evaluate."""
         return await self._postgres.read(lambda c: memories.matching_ids(c, sql, self._search.exact_ids_max))
 
-    async def keyword(self, query: str, chosen: MemoryFilter, sql: SqlFilter) -> Scores:
+    async def keyword(self, query: str, chosen: MemoryFilter, sql: SqlFilter) -> LaneScores:
         """BM25 over memories that share a term with the query."""
         terms = spread_terms(query_terms(query, self._vocabulary), self._search.keyword_terms_max)
         if not terms:
-            return {}
+            return LaneScores((), (), ())
         prefixes = [keyword_prefix(chosen.tenant, user) for user in chosen.user_ids]
         each = [" | ".join(tsquery_literal([term], prefix) for prefix in prefixes) for term in terms]
         corpus = await self._corpus_size(chosen)
@@ -105,7 +104,7 @@ class Lanes:
         expected = search.keyword_terms_expected
         return keyword_scores(hits, corpus, self._rank, per_term, search.keyword_scored, expected)
 
-    async def reminders(self, chosen: MemoryFilter, sql: SqlFilter) -> tuple[Scores, Scores]:
+    async def reminders(self, chosen: MemoryFilter, sql: SqlFilter) -> tuple[LaneScores, LaneScores]:
         """The lanes `structured`, important memories of the last days, and `recent`, memories of the last hours."""
         search = self._search
         important = Important(

@@ -5,21 +5,24 @@ not make anything relevant (DECISIONS 18).  Importance, confidence and heat nudg
 stay in 0..1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from heapq import nlargest
 from uuid import UUID
 
 import numpy as np
+import numpy.typing as npt
 
 from memory_service.domain import Key
-from memory_service.lifecycle.heat import heat_at
+from memory_service.lifecycle.heat import heats_at
 from memory_service.recall.calibration import Vector
-from memory_service.recall.fusion import Candidate
+from memory_service.recall.fusion import Candidate, Candidates
 from memory_service.settings import Heat, Rank
-from memory_service.stores.postgres.memories import RankFacts
+from memory_service.stores.postgres.rank_facts import RankFacts, microseconds
 
 DAY_S = 86_400.0
+Rows = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,60 +37,64 @@ class Ranked:
 
 
 def rank_candidates(
-    candidates: Sequence[Candidate],
-    facts: Mapping[Key, RankFacts],
+    candidates: Candidates,
+    facts: RankFacts,
     now: datetime,
     numbers: Rank,
     heat: Heat,
     limit: int | None = None,
 ) -> list[Ranked]:
     """The best `limit` of those candidates of which there are facts; equal scores in the order of ids, the newer first."""
-    known = [(one, own) for one in candidates if (own := facts.get(one.id)) is not None]
-    if not known:
+    places = {i: n for n, i in enumerate(candidates.ids) if i in facts.places}
+    if not places:
         return []
-    fresh = _freshness([own for _, own in known], now, numbers)
+    known = facts.numbers[[facts.places[i] for i in places]]
+    fresh = _freshness(known, now, numbers)
     nudges = {
-        "importance": numbers.importance_nudge * (np.array([own.importance for _, own in known]) - 0.5),
-        "confidence": numbers.confidence_nudge * (np.array([own.confidence for _, own in known]) - 0.5),
-        "heat": numbers.heat_nudge * (_warmth([own for _, own in known], now, heat) - 0.5),
+        "importance": numbers.importance_nudge * (known["importance"] - 0.5),
+        "confidence": numbers.confidence_nudge * (known["confidence"] - 0.5),
+        "heat": numbers.heat_nudge * (_warmth(known, now, heat) - 0.5),
     }
-    relevance = np.array([one.relevance for one, _ in known])
+    relevance = candidates.relevance[list(places.values())]
     total = relevance * (numbers.relevance_weight + numbers.freshness_weight * fresh) + sum(nudges.values())
-    newest_first = sorted(range(len(known)), key=lambda n: known[n][0].id, reverse=True)
-    order = sorted(newest_first, key=lambda n: -total[n])
-    contradicted = any(own.conflict_id is not None for _, own in known)
+    conflicts = {i: conflict for i, conflict in zip(facts.ids, facts.conflicts, strict=True) if conflict is not None}
+    wanted = len(places) if conflicts or limit is None else limit
+    order = nlargest(wanted, zip(total.tolist(), places, range(len(places)), strict=True))
 
-    def ranked(n: int) -> Ranked:
-        whole, own = float(total[n]), {name: float(values[n]) for name, values in nudges.items()}
-        return Ranked(known[n][0], whole, min(max(whole, 0.0), 1.0), float(fresh[n]), own)
+    def ranked(whole: float, i: Key, n: int) -> Ranked:
+        own = {name: float(values[n]) for name, values in nudges.items()}
+        return Ranked(candidates.one(places[i]), whole, min(max(whole, 0.0), 1.0), float(fresh[n]), own)
 
-    best = [ranked(n) for n in (order if contradicted else order[:limit])]
-    return (_newer_leads(best, facts) if contradicted else best)[:limit]
+    best = [ranked(*one) for one in order]
+    return (_newer_leads(best, conflicts) if conflicts else best)[:limit]
 
 
-def _freshness(facts: Sequence[RankFacts], now: datetime, numbers: Rank) -> Vector:
+def _freshness(known: Rows, now: datetime, numbers: Rank) -> Vector:
     """1 / (1 + age / days); what lies in the future is as fresh as now."""
-    days = np.array(
-        [numbers.freshness_days if one.kind == "episodic" else numbers.freshness_days_semantic for one in facts]
-    )
-    age_days = np.array([(now - one.occurred_at).total_seconds() for one in facts]) / DAY_S
-    fresh: Vector = 1.0 / (1.0 + np.maximum(age_days, 0.0) / days)
+    days = np.where(known["semantic"], numbers.freshness_days_semantic, numbers.freshness_days)
+    fresh: Vector = 1.0 / (1.0 + np.maximum(_seconds_since(known["occurred_at"], now) / DAY_S, 0.0) / days)
     return fresh
 
 
-def _warmth(facts: Sequence[RankFacts], now: datetime, heat: Heat) -> Vector:
+def _warmth(known: Rows, now: datetime, heat: Heat) -> Vector:
     """Heat at `now`, at most 1."""
-    return np.minimum([heat_at(one.heat, one.heat_at, now, heat, pinned=one.pinned) for one in facts], 1.0)
+    cooled_s = np.where(known["pinned"], 0.0, _seconds_since(known["heat_at"], now))
+    return np.minimum(heats_at(known["heat"], cooled_s, heat), 1.0)
 
 
-def _newer_leads(ranked: list[Ranked], facts: Mapping[Key, RankFacts]) -> list[Ranked]:
+def _seconds_since(moments: npt.NDArray[np.int64], now: datetime) -> Vector:
+    seconds: Vector = (microseconds(now) - moments) / 1e6
+    return seconds
+
+
+def _newer_leads(ranked: list[Ranked], conflicts: Mapping[Key, UUID]) -> list[Ranked]:
     """Of two that contradict each other the newer comes first until a person decides: it gets the older one's place.
 
     Ids are UUIDv7, so the greater one is the newer.
     """
     best: dict[UUID, Ranked] = {}
     for one in list(ranked):
-        conflict = facts[one.candidate.id].conflict_id
+        conflict = conflicts.get(one.candidate.id)
         if conflict is None:
             continue
         above = best.setdefault(conflict, one)

@@ -7,7 +7,7 @@ leaves too few, more vectors are fetched.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from time import monotonic
 from typing import Literal
 from uuid import UUID
@@ -17,8 +17,8 @@ from memory_service.metrics import LANES, LANES_DEGRADED
 from memory_service.models.ports import Vector
 from memory_service.recall.calibration import Readings
 from memory_service.recall.conversation import Asked, Links, links_of, with_signals
-from memory_service.recall.fusion import Candidate, LaneScore, fuse, vector_scores
-from memory_service.recall.lanes import LaneResult, Lanes, Scores, within
+from memory_service.recall.fusion import Candidates, LaneScores, fuse, vector_scores
+from memory_service.recall.lanes import LaneResult, Lanes, within
 from memory_service.recall.ranking import Ranked, rank_candidates
 from memory_service.recall.reader import as_believed
 from memory_service.recall.time_expressions import TimeRules, time_hints
@@ -26,8 +26,8 @@ from memory_service.scripts import script_of
 from memory_service.settings import Tunables
 from memory_service.stores.postgres import memories
 from memory_service.stores.postgres.filters import SqlFilter
-from memory_service.stores.postgres.memories import Beside, RankFacts
 from memory_service.stores.postgres.pool import Postgres
+from memory_service.stores.postgres.rank_facts import NOTHING_KNOWN, Beside, RankFacts, rank_facts, turns_beside
 from memory_service.stores.postgres.retrievals import Retrieval
 from memory_service.stores.qdrant import VectorHits
 
@@ -70,7 +70,7 @@ class SearchAnswer:
 class _Gathered:
     """What the lanes of one search brought so far."""
 
-    scores: dict[Lane, Scores]
+    scores: dict[Lane, LaneScores]
     degraded: list[str]
     lane_ms: dict[str, float]
     vector: Vector | None = None
@@ -130,7 +130,7 @@ class Recall:
         """Run the lanes of the mode side by side."""
         chosen, deadline = request.chosen, self._numbers.search.lane_deadline_s
         running: dict[Lane, asyncio.Task[LaneResult]] = {}  # type: ignore[type-arg]
-        reminders: asyncio.Task[LaneResult[tuple[Scores, Scores]]] | None = None
+        reminders: asyncio.Task[LaneResult[tuple[LaneScores, LaneScores]]] | None = None
         async with asyncio.TaskGroup() as group:
             if request.mode != "keyword":
                 running["vector"] = group.create_task(within(deadline, self._lanes.first_vector(request.query, chosen)))
@@ -158,7 +158,8 @@ class Recall:
         """Fuse and rank; fetch more vectors while too many of them turn out stale or filtered."""
         search, limit, asked = self._numbers.search, request.limit, self._numbers.search.vector_hits
         for round_number in range(search.vector_rounds_max + 1):
-            facts = await self._facts(sql, gathered)
+            ids = self._ids(gathered)
+            facts = await self._facts(sql, ids)
             live = _live_cosines(gathered.hits, facts)
             exhausted = gathered.vector is None or gathered.hits is None or gathered.hits.points < asked
             if exhausted or len(live) >= limit or round_number == search.vector_rounds_max:
@@ -168,8 +169,8 @@ class Recall:
             if not await self._fetch_more(request.chosen, sql, gathered, asked, exact=last):
                 break
         lowest = None if exhausted else min(live.values(), default=None)
-        beside = await self._beside(sql, facts) if gathered.hits is not None else []
-        facts = {one.facts.id: one.facts for one in beside} | facts
+        beside, others = await self._beside(sql, facts, ids) if gathered.hits is not None else ([], NOTHING_KNOWN)
+        facts = facts.with_others(others)
         candidates = self._fused(request, gathered, facts, links_of(beside), live, lowest)
         numbers = self._numbers
         return rank_candidates(candidates, facts, request.chosen.now, numbers.rank, numbers.heat, limit)
@@ -192,43 +193,41 @@ class Recall:
         gathered.hits = more.value
         return True
 
-    async def _facts(self, sql: SqlFilter, gathered: _Gathered) -> dict[Key, RankFacts]:
-        """Of every candidate, the best of each lane first."""
-        lists = [[hit.key for hit in gathered.hits.hits]] if gathered.hits else []
+    def _ids(self, gathered: _Gathered) -> list[Key]:
+        """Every candidate, the best of each lane first."""
+        lists: list[list[Key]] = [[hit.key for hit in gathered.hits.hits]] if gathered.hits else []
         lists += [list(islice(scores, self._numbers.search.keyword_hits)) for scores in gathered.scores.values()]
-        ids = list(dict.fromkeys(i for row in zip_longest(*lists) for i in row if i is not None))
-        if not ids:
-            return {}
-        head, tail = self._numbers.search.script_chars, self._numbers.signals.tail_chars
-        rows = {
-            row.id: row for row in await self._postgres.read(lambda c: memories.rank_facts(c, ids, sql, head, tail))
-        }
-        return {i: row for i in ids if (row := rows.get(i)) is not None}
+        ids = dict.fromkeys(chain.from_iterable(zip_longest(*lists)))
+        ids.pop(None, None)
+        return list(ids)
 
-    async def _beside(self, sql: SqlFilter, facts: Mapping[Key, RankFacts]) -> list[Beside]:
-        """The turns beside the best turns of these."""
-        turns = [one for one in facts.values() if one.is_turn][: self._numbers.signals.turns_max]
-        if not turns:
-            return []
+    async def _facts(self, sql: SqlFilter, ids: Sequence[Key]) -> RankFacts:
+        if not ids:
+            return NOTHING_KNOWN
         head, tail = self._numbers.search.script_chars, self._numbers.signals.tail_chars
-        return await self._postgres.read(lambda c: memories.turns_beside(c, turns, sql, head, tail))
+        return await self._postgres.read(lambda c: rank_facts(c, ids, sql, head, tail))
+
+    async def _beside(self, sql: SqlFilter, facts: RankFacts, ids: Sequence[Key]) -> tuple[list[Beside], RankFacts]:
+        """The turns beside the best turns of these."""
+        turns = facts.turns(ids, self._numbers.signals.turns_max)
+        if not turns:
+            return [], NOTHING_KNOWN
+        head, tail = self._numbers.search.script_chars, self._numbers.signals.tail_chars
+        return await self._postgres.read(lambda c: turns_beside(c, turns, sql, head, tail))
 
     def _fused(
         self,
         request: SearchRequest,
         gathered: _Gathered,
-        facts: Mapping[Key, RankFacts],
+        facts: RankFacts,
         links: Links,
         live: Mapping[Key, float],
         lowest: float | None,
-    ) -> list[Candidate]:
+    ) -> Candidates:
         reading = self._readings.of_query(request.query)
-        passages = {i: script_of(row.head) for i, row in facts.items()}
+        passages = {i: script_of(head) for i, head in zip(facts.ids, facts.heads, strict=True)}
         best = self._numbers.search.keyword_hits
-        scores: dict[Lane, Mapping[Key, LaneScore]] = {
-            lane: {i: score for i, score in found.items() if score.rank <= best or i in live}
-            for lane, found in gathered.scores.items()
-        }
+        scores = {lane: found.among(live, best) for lane, found in gathered.scores.items()}
         if gathered.hits is not None:
             scores = {"vector": vector_scores(live, passages, reading), **scores}
         candidates = fuse(scores, passages, reading, lowest)
@@ -247,7 +246,7 @@ class Recall:
         return [Found(by_id[r.candidate.id], r) for r in ranked if r.candidate.id in by_id]
 
 
-def _both(reminders: LaneResult[tuple[Scores, Scores]]) -> dict[Lane, LaneResult[Scores]]:
+def _both(reminders: LaneResult[tuple[LaneScores, LaneScores]]) -> dict[Lane, LaneResult[LaneScores]]:
     """The two lanes that one statement brought."""
     structured, recent = reminders.value or (None, None)
     return {
@@ -256,13 +255,12 @@ def _both(reminders: LaneResult[tuple[Scores, Scores]]) -> dict[Lane, LaneResult
     }
 
 
-def _live_cosines(hits: VectorHits | None, facts: Mapping[Key, RankFacts]) -> dict[Key, float]:
+def _live_cosines(hits: VectorHits | None, facts: RankFacts) -> dict[Key, float]:
     """Cosines of vectors that were made from the version that Postgres has now."""
     if hits is None:
         return {}
-    return {
-        h.key: h.cosine for h in hits.hits if (known := facts.get(h.key)) is not None and known.version == h.version
-    }
+    versions = dict(zip(facts.ids, facts.numbers["version"].tolist(), strict=True))
+    return {hit.key: hit.cosine for hit in hits.hits if versions.get(hit.key) == hit.version}
 
 
 def _retrieval(request: SearchRequest, answer: SearchAnswer) -> Retrieval:

@@ -74,7 +74,15 @@ class Written:
     compared_by: Literal["model", "rules"] | None = None
 
 
-def complete(draft: Draft, tenant: str, reading: Summary | None, now: datetime, write: Write, heat: Heat) -> Memory:
+def complete(
+    draft: Draft,
+    tenant: str,
+    reading: Summary | None,
+    now: datetime,
+    write: Write,
+    heat: Heat,
+    written_by: str | None = None,
+) -> Memory:
     """The memory to store.  With `infer` the reading's findings fill the gaps; without it only the kind may come from it."""
     guess = reading if draft.infer else None
     importance = draft.importance
@@ -107,6 +115,7 @@ def complete(draft: Draft, tenant: str, reading: Summary | None, now: datetime, 
         related_ids=tuple(dict.fromkeys(draft.related_ids)),
         metadata=draft.metadata,
         expires_at=draft.expires_at,
+        written_by=written_by,
     )
 
 

@@ -293,10 +293,8 @@ class MemoryWriter:
         """Pure and, for long texts, slow, like `_summarised`."""
         now, numbers, prepared = self._clock(), self._numbers, []
         for draft, reading in zip(drafts, readings, strict=True):
-            memory = complete(
-                draft, caller.tenant, reading.summary if reading else None, now, numbers.write, numbers.heat
-            )
-            memory = replace(memory, written_by=caller.actor)
+            found = reading.summary if reading else None
+            memory = complete(draft, caller.tenant, found, now, numbers.write, numbers.heat, caller.actor)
             by = reading.by if reading and draft.infer else None
             prepared.append(Prepared(draft, memory, indexed_text(memory, self._vocabulary), inferred_by=by))
         return prepared

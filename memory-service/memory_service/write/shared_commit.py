@@ -20,7 +20,7 @@ from memory_service.errors import StoreUnavailable
 from memory_service.settings import Write
 from memory_service.stores.postgres import keeping
 from memory_service.stores.postgres.keeping import NewMemory
-from memory_service.stores.postgres.pool import Postgres
+from memory_service.stores.postgres.pool import Connection, Postgres
 from memory_service.write.indexing import lock_key
 from memory_service.write.plan import Prepared
 
@@ -89,9 +89,7 @@ class SharedCommit:
 
     async def _keep_together(self, group: list[_Waiting]) -> None:
         try:
-            new = [one.new for one in group]
-            # As a read, since it may be asked twice.
-            kept = await self._postgres.read(lambda c: keeping.keep_new(c, new, self._clock()))
+            kept = await self._kept([one.new for one in group])
         except StoreUnavailable as error:
             for one in (*group, *self._waiting):  # those behind it would find the same, a timeout later
                 _refuse(one, error)
@@ -105,6 +103,19 @@ class SharedCommit:
             raise
         else:
             _answer(group, kept)
+
+    async def _kept(self, new: list[NewMemory]) -> set[UUID]:
+        """As a read, which is asked again when the connection broke: whether the first time was heard, the ids tell."""
+        again = False
+
+        async def work(connection: Connection) -> set[UUID]:
+            nonlocal again
+            before = await keeping.kept_before(connection, new) if again else set()
+            again = True
+            missing = [one for one in new if one.memory.id not in before]
+            return before | await keeping.keep_new(connection, missing, self._clock())
+
+        return await self._postgres.read(work)
 
 
 def _answer(group: list[_Waiting], kept: set[UUID]) -> None:

@@ -4,19 +4,20 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from uuid import UUID
+from typing import Any
 
 import pytest
 
-from memory_service.domain import Lane
+from memory_service.domain import Key, Lane
 from memory_service.recall.calibration import Readings, Relevance
 from memory_service.recall.conversation import Asked, links_of, only_asks, with_signals
-from memory_service.recall.fusion import Candidate, LaneScore, fuse
+from memory_service.recall.fusion import Candidate, Candidates, LaneScores, fuse
 from memory_service.recall.time_expressions import load_time_rules, time_hints
 from memory_service.recall.time_rules import TimeNumbers
 from memory_service.scripts import Script
 from memory_service.settings import Signals, load_settings, load_tunables
-from memory_service.stores.postgres.memories import Beside, RankFacts
+from memory_service.stores.postgres.rank_facts import Beside, RankFacts
+from tests.unit.recall.fact_factories import NOW, Known, columns, key
 
 NUMBERS = load_tunables(load_settings())
 SIGNALS = NUMBERS.signals
@@ -26,42 +27,32 @@ READING = Readings.of(NUMBERS.section("relevance", Relevance), "intfloat/multili
 RULES = load_time_rules(
     Path(load_settings().config_folder) / "time_expressions.toml", NUMBERS.section("time_hints", TimeNumbers)
 )
-NOW = datetime(2026, 6, 1, tzinfo=UTC)
 LOWEST = 0.78
 ASKED_NOTHING = Asked.of("how long have you been surfing", [])
 
 
-def turn(number: int, **fields: object) -> RankFacts:
-    facts = RankFacts(
-        UUID(int=number), 1, "episodic", NOW - timedelta(days=30), 0.5, 0.5, 1.0, None, False, None, "some words"
-    )
-    return facts._replace(**fields)  # type: ignore[arg-type]
+def turn(number: int, **fields: Any) -> Known:
+    return Known(key(number), **{"occurred_at": NOW - timedelta(days=30), **fields})
 
 
-def talk(*turns: RankFacts) -> dict[UUID, RankFacts]:
+def talk(*turns: Known) -> RankFacts:
     """Turns of one session in this order."""
-    return {one.id: one for one in turns}
+    return columns(turns)
 
 
-def scripts(ids: Iterable[UUID]) -> dict[UUID, Script]:
+def scripts(ids: Iterable[Key]) -> dict[Key, Script]:
     return dict.fromkeys(ids, "latin")
 
 
-def pairwise_of(facts: dict[UUID, RankFacts]) -> list[tuple[UUID, RankFacts]]:
-    return [(one, facts[following]) for one, following in pairwise(facts)]
-
-
-def found(cosines: dict[UUID, float], facts: dict[UUID, RankFacts]) -> list[Candidate]:
-    lanes: dict[Lane, dict[UUID, LaneScore]] = {
-        "vector": {i: LaneScore(n, 0.5, cosine) for n, (i, cosine) in enumerate(cosines.items(), 1)}
-    }
+def found(cosines: dict[Key, float], facts: RankFacts) -> Candidates:
+    lanes: dict[Lane, LaneScores] = {"vector": LaneScores(list(cosines), [0.5] * len(cosines), list(cosines.values()))}
     return fuse(lanes, scripts(facts), READING, LOWEST)
 
 
 def ranked(
-    cosines: dict[UUID, float], facts: dict[UUID, RankFacts], asked: Asked = ASKED_NOTHING, numbers: Signals = SIGNALS
-) -> dict[UUID, Candidate]:
-    beside = [Beside(i, True, after) for i, after in pairwise_of(facts)]
+    cosines: dict[Key, float], facts: RankFacts, asked: Asked = ASKED_NOTHING, numbers: Signals = SIGNALS
+) -> dict[Key, Candidate]:
+    beside = [Beside(one, True, following) for one, following in pairwise(facts)]
     told = with_signals(found(cosines, facts), facts, scripts(facts), links_of(beside), asked, READING, LOWEST, numbers)
     return {one.id: one for one in told}
 
@@ -138,7 +129,7 @@ def test_who_tells_enough_beside_asking_loses_nothing_however_it_is_written() ->
 def test_who_states_something_and_then_asks_leads_who_only_asks() -> None:
     only = turn(1, asks=True, head="Do you surf?")
     also = turn(2, asks=True, head="I surf since May. Do you?")
-    told = ranked({only.id: 0.86, also.id: 0.86}, {only.id: only, also.id: also})
+    told = ranked({only.id: 0.86, also.id: 0.86}, talk(only, also))
     assert told[also.id].relevance > told[only.id].relevance
 
 
@@ -192,15 +183,15 @@ def test_what_an_assistant_said_keeps_its_rank_when_the_query_asks_for_it(query:
 
 
 def test_links_lead_both_ways_whichever_side_they_were_found_from() -> None:
-    one, two, three = UUID(int=1), UUID(int=2), UUID(int=3)
-    beside = [Beside(two, False, turn(1)), Beside(two, True, turn(3))]
+    one, two, three = key(1), key(2), key(3)
+    beside = [Beside(two, False, one), Beside(two, True, three)]
     assert links_of(beside) == {one: (None, two), two: (one, three), three: (two, None)}
-    assert links_of([Beside(one, True, turn(2))]) == links_of([Beside(two, False, turn(1))])
+    assert links_of([Beside(one, True, two)]) == links_of([Beside(two, False, one)])
 
 
 def test_turns_beside_of_which_nothing_is_known_count_for_nothing() -> None:
-    links = {QUESTION.id: (UUID(int=98), UUID(int=99))}
-    facts = {QUESTION.id: QUESTION}
+    links = {QUESTION.id: (key(98), key(99))}
+    facts = talk(QUESTION)
     told = with_signals(
         found({QUESTION.id: 0.86}, facts), facts, scripts(facts), links, ASKED_NOTHING, READING, LOWEST, SIGNALS
     )
@@ -223,7 +214,7 @@ def test_turns_beside_of_which_nothing_is_known_count_for_nothing() -> None:
 )
 def test_a_speaker_counts_when_the_query_names_them(query: str, speaker: str, named: bool) -> None:
     one = turn(1, speaker=speaker)
-    signals = ranked({one.id: 0.85}, {one.id: one}, Asked.of(query, []))[one.id].signals
+    signals = ranked({one.id: 0.85}, talk(one), Asked.of(query, []))[one.id].signals
     assert signals == ({"speaker": SIGNALS.speaker} if named else {})
 
 
@@ -233,7 +224,7 @@ def test_what_happened_at_the_time_that_the_query_names_ranks_higher_and_nothing
         turn(2, occurred_at=datetime(2022, 1, 1, tzinfo=UTC)),
     )
     asked = Asked.of("what happened", time_hints("what happened in May 2023", NOW, RULES))
-    told = ranked({then.id: 0.84, else_.id: 0.84}, {then.id: then, else_.id: else_}, asked)
+    told = ranked({then.id: 0.84, else_.id: 0.84}, talk(then, else_), asked)
     assert told[then.id].signals == {"time": pytest.approx(SIGNALS.time)}
     assert told[else_.id].signals == {}
     assert told[then.id].relevance > told[else_.id].relevance
@@ -248,14 +239,16 @@ def test_calibrated_relevance_which_decides_what_is_injected_is_of_the_memory_al
 
 def test_without_a_vector_lane_candidates_stay_as_they_are() -> None:
     facts = talk(QUESTION, ANSWER)
-    candidates = fuse({"keyword": {ANSWER.id: LaneScore(1, 0.4, 3.0)}}, {}, READING, None)
-    assert with_signals(candidates, facts, scripts(facts), {}, ASKED_NOTHING, READING, None, SIGNALS) == candidates
+    candidates = fuse({"keyword": LaneScores([ANSWER.id], [0.4], [3.0])}, {}, READING, None)
+    told = with_signals(candidates, facts, scripts(facts), {}, ASKED_NOTHING, READING, None, SIGNALS)
+    assert list(told) == list(candidates)
+    assert [one.relevance for one in told] == [0.4]
 
 
 def test_reminders_keep_their_small_relevance_whatever_the_signals() -> None:
     one = turn(1, asks=True)
-    lanes: dict[Lane, dict[UUID, LaneScore]] = {"vector": {}, "recent": {one.id: LaneScore(1, 0.05, 0.05)}}
+    lanes: dict[Lane, LaneScores] = {"vector": LaneScores((), (), ()), "recent": LaneScores([one.id], [0.05], [0.05])}
     told = with_signals(
-        fuse(lanes, {}, READING, 0.5), {one.id: one}, scripts([one.id]), {}, ASKED_NOTHING, READING, 0.5, SIGNALS
+        fuse(lanes, {}, READING, 0.5), talk(one), scripts([one.id]), {}, ASKED_NOTHING, READING, 0.5, SIGNALS
     )
-    assert told[0].relevance == 0.05
+    assert told.one(0).relevance == 0.05

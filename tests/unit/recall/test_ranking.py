@@ -1,34 +1,34 @@
 """In which order do hits come, and what is each score made of?"""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pytest
 
 from memory_service.lifecycle.heat import heat_at
-from memory_service.recall.fusion import Candidate
+from memory_service.recall.fusion import Candidates
 from memory_service.recall.ranking import Ranked, rank_candidates
 from memory_service.settings import load_settings, load_tunables
-from memory_service.stores.postgres.memories import RankFacts
+from tests.unit.recall.fact_factories import NOW, Known, columns, key
 
 NUMBERS = load_tunables(load_settings())
 RANK, HEAT = NUMBERS.rank, NUMBERS.heat
-NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
-def facts(number: int, **fields: Any) -> RankFacts:
-    plain = RankFacts(UUID(int=number), 1, "episodic", NOW, 0.5, 0.5, 0.5, NOW, False, None, "some words")
-    return plain._replace(**fields)
+def facts(number: int, **fields: Any) -> Known:
+    return Known(key(number), **fields)
 
 
-def ranked(relevances: dict[int, float], known: list[RankFacts], limit: int | None = None) -> list[Ranked]:
-    candidates = [Candidate(UUID(int=n), {}, relevance, relevance) for n, relevance in relevances.items()]
-    return rank_candidates(candidates, {one.id: one for one in known}, NOW, RANK, HEAT, limit)
+def ranked(relevances: dict[int, float], known: list[Known], limit: int | None = None) -> list[Ranked]:
+    relevance = np.array(list(relevances.values()))
+    candidates = Candidates([key(n) for n in relevances], {}, relevance, relevance, np.zeros(len(relevance)))
+    return rank_candidates(candidates, columns(known), NOW, RANK, HEAT, limit)
 
 
 def order(found: list[Ranked]) -> list[int]:
-    return [one.candidate.id.int for one in found]
+    return [UUID(bytes=one.candidate.id).int for one in found]
 
 
 def test_a_score_is_relevance_discounted_by_age_with_its_nudges() -> None:
@@ -57,7 +57,7 @@ def test_a_score_is_relevance_discounted_by_age_with_its_nudges() -> None:
 def test_what_is_known_ages_more_slowly_than_what_happened_and_the_future_is_as_fresh_as_now() -> None:
     old = NOW - timedelta(days=300)
     known = [
-        facts(1, occurred_at=old), facts(2, occurred_at=old, kind="semantic"), facts(3, occurred_at=NOW + timedelta(days=9))
+        facts(1, occurred_at=old), facts(2, occurred_at=old, semantic=True), facts(3, occurred_at=NOW + timedelta(days=9))
     ]  # fmt: skip
     found = ranked({1: 0.5, 2: 0.5, 3: 0.5}, known)
     assert order(found) == [3, 2, 1]

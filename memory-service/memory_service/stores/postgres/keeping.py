@@ -1,6 +1,6 @@
 """How are new memories kept with a single question to Postgres?
 
-`keep_new` is the common case of a write: texts that nobody has yet.  The function in the database (migration 0005) takes the
+`keep_new` is the common case of a write: texts that nobody has yet.  The function in the database (migration 0006) takes the
 texts' locks, looks for the same texts and inserts what is new with its outbox rows: one statement, which is one transaction.
 It waits for nobody, so one memory can't hold up those beside it.  What it leaves out is for `memories.py`.  Nothing is kept while one
 of the users is being erased.
@@ -17,7 +17,7 @@ import orjson
 from memory_service.domain import Memory
 from memory_service.stores.postgres.erasing import gate_of
 from memory_service.stores.postgres.memories import COLUMNS, IndexedText
-from memory_service.stores.postgres.pool import Connection, fetch_one
+from memory_service.stores.postgres.pool import Connection, fetch_all, fetch_one, uuid_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ async def keep_new(connection: Connection, new: Sequence[NewMemory], now: dateti
     """Ids of those that are durable when this returns.
 
     The others were left out: a live memory of the user has the same text, or somebody is writing it at this moment, or a user of
-    these is being erased.  A memory
-    that is there already counts as kept, so this may be asked again when it is not known whether the first time was heard.
+    these is being erased.  Who asks again, not knowing whether the first time was heard, must ask without those that
+    `kept_before` finds.
     """
     given = orjson.dumps([{"lock": one.lock, "row": _row(one.memory, one.text)} for one in new]).decode()
     gates = sorted({gate_of(one.memory.tenant, one.memory.user_id) for one in new})
@@ -43,9 +43,20 @@ async def keep_new(connection: Connection, new: Sequence[NewMemory], now: dateti
         """SELECT hindsight_keep_new(CASE WHEN (
                SELECT bool_and(pg_try_advisory_xact_lock_shared(key)) FROM unnest(%(gates)s::bigint[]) AS key
            ) THEN %(given)s::json END, %(now)s)""",
-        {"given": given, "gates": gates, "now": now},
+        {"given": given, "gates": "{" + ",".join(map(str, gates)) + "}", "now": now},
     )
     return set(row[0] or ()) if row else set()
+
+
+async def kept_before(connection: Connection, new: Sequence[NewMemory]) -> set[UUID]:
+    """Ids of those that are there, whatever became of them since: for who asks again."""
+    rows = await fetch_all(
+        connection,
+        """SELECT m.id FROM unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS asked(tenant, id)
+        JOIN memory m ON m.id = asked.id AND m.tenant = asked.tenant""",
+        {"tenants": [one.memory.tenant for one in new], "ids": uuid_array([one.memory.id for one in new])},
+    )
+    return {row[0] for row in rows}
 
 
 def _row(memory: Memory, text: IndexedText) -> dict[str, Any]:

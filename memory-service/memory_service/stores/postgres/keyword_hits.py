@@ -5,31 +5,12 @@ One row of packed columns, which numpy reads as they are.  What BM25 makes of th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from psycopg.rows import TupleRow
 
 from memory_service.domain import Key
-
-
-class PackedIds(Sequence[Key]):
-    """Ids as they lie in one answer of Postgres."""
-
-    def __init__(self, packed: bytes) -> None:
-        self._packed = packed
-
-    def __len__(self) -> int:
-        return len(self._packed) // 16
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self[n] for n in range(*place.indices(len(self)))]
-        at = 16 * place
-        if not 0 <= at < len(self._packed):
-            raise IndexError(place)
-        return self._packed[at : at + 16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +29,7 @@ class KeywordHits:
         """From the one row of `packed`; `terms` is how many terms were asked for."""
         ids, lengths, weights = row if row is not None else (None, None, None)
         return cls(
-            PackedIds(ids or b""),
+            np.frombuffer(ids or b"", "V16").tolist(),
             np.frombuffer(lengths or b"", ">i4"),
             np.frombuffer(weights or b"", ">f4").reshape(-1, terms),
         )

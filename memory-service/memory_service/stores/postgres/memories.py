@@ -7,7 +7,7 @@ connection, so that the caller decides what is one transaction.  Every statement
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from psycopg.rows import TupleRow
@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 from memory_service.domain import SHARED_USER, Caller, Entity, Key, Memory
 from memory_service.stores.postgres.filters import INDEX_STATE, SqlFilter
 from memory_service.stores.postgres.keyword_hits import KeywordHits, packed
-from memory_service.stores.postgres.pool import Connection, execute, fetch_all, fetch_one, uuid_array
+from memory_service.stores.postgres.pool import Connection, execute, fetch_all, fetch_one
 
 COLUMNS = (
     "id", "tenant", "kind", "user_id", "content", "summary", "created_at", "updated_at", "occurred_at", "agent_id",
@@ -41,20 +41,6 @@ INSERT INTO index_outbox (memory_id, tenant) SELECT id, tenant FROM written
 }
 
 
-# What RankFacts is made of, in its order.  strpos, since a regular expression costs ten times as much a row.
-RANK_FACTS = """uuid_send(m.id), m.version, m.kind, m.occurred_at, m.importance, m.confidence, m.heat, m.heat_at, m.pinned, m.conflict_id,
-    left(m.content, %(head_chars)s),
-    strpos(right(m.content, %(tail_chars)s), '?') > 0 OR strpos(right(m.content, %(tail_chars)s), '\uff1f') > 0,
-    m.user_id, m.session_id,
-    CASE jsonb_typeof(m.metadata -> 'speaker') WHEN 'string' THEN left(m.metadata ->> 'speaker', 100) END,
-    CASE jsonb_typeof(m.metadata -> 'role') WHEN 'string' THEN left(m.metadata ->> 'role', 100) END"""
-BESIDE = """SELECT uuid_send(t.id), {follows}, {facts}
-    FROM unnest(%(ids)s::uuid[], %(users)s::text[], %(sessions)s::text[], %(times)s::timestamptz[]) AS t(id, user_id, session_id, at)
-    CROSS JOIN LATERAL (
-        SELECT m.* FROM memory m WHERE m.user_id = t.user_id AND m.session_id = t.session_id
-        AND (m.occurred_at, m.id) {sign} (t.at, t.id) AND {filter} ORDER BY m.occurred_at {order}, m.id {order} LIMIT 1) AS m"""
-
-
 @dataclass(frozen=True, slots=True)
 class IndexedText:
     """What the keyword index and the duplicate check know of a memory's text."""
@@ -62,35 +48,6 @@ class IndexedText:
     content_hash: bytes
     search_terms: str
     term_count: int
-
-
-class RankFacts(NamedTuple):
-    """What ranking needs to know of a live memory; of its text only the beginning, which tells the script.
-
-    `asks`: a question mark near its end.  `speaker` and `role` are those of its metadata, None unless they are texts.
-    """
-
-    id: Key
-    version: int
-    kind: str
-    occurred_at: datetime
-    importance: float
-    confidence: float
-    heat: float
-    heat_at: datetime | None
-    pinned: bool
-    conflict_id: UUID | None
-    head: str
-    asks: bool = False
-    user_id: str = ""
-    session_id: str | None = None
-    speaker: str | None = None
-    role: str | None = None
-
-    @property
-    def is_turn(self) -> bool:
-        """Somebody says it, in a session."""
-        return self.session_id is not None and (self.speaker or self.role) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +65,6 @@ class Recent:
 
     since: datetime
     limit: int
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """`facts` are of the memory before `turn`, or after it when `follows`."""
-
-    turn: Key
-    follows: bool
-    facts: RankFacts
 
 
 def memory_from_row(row: TupleRow) -> Memory:
@@ -214,45 +162,6 @@ async def get_many(
     tail = "ORDER BY m.id FOR UPDATE OF m" if lock else ""
     sql = f"SELECT {SELECTED} FROM memory m WHERE m.id = ANY(%(ids)s) AND m.tenant = %(tenant)s {where} {tail}"
     return [memory_from_row(row) for row in await fetch_all(connection, sql, parameters)]
-
-
-async def rank_facts(
-    connection: Connection, ids: Sequence[Key], chosen: SqlFilter, head_chars: int, tail_chars: int
-) -> list[RankFacts]:
-    """Those of `ids` that pass the filter, as they are now.
-
-    Of a text the first `head_chars` and whether the last `tail_chars` ask something.
-    """
-    rows = await fetch_all(
-        connection,
-        f"SELECT {RANK_FACTS} FROM memory m WHERE m.id = ANY(%(ids)s::uuid[]) AND {chosen.sql_checked}",
-        {**chosen.parameters, "ids": uuid_array(ids), "head_chars": head_chars, "tail_chars": tail_chars},
-    )
-    return [RankFacts._make(row) for row in rows]
-
-
-async def turns_beside(
-    connection: Connection, turns: Sequence[RankFacts], chosen: SqlFilter, head_chars: int, tail_chars: int
-) -> list[Beside]:
-    """The memory before and the one after each of these in its session, by time and then id, of those that pass the filter."""
-    sides = [("<", "DESC", "false"), (">", "ASC", "true")]
-    rows = await fetch_all(
-        connection,
-        " UNION ALL ".join(
-            f"({BESIDE.format(sign=sign, order=order, follows=follows, facts=RANK_FACTS, filter=chosen.sql)})"
-            for sign, order, follows in sides
-        ),
-        {
-            **chosen.parameters,
-            "ids": uuid_array(turn.id for turn in turns),
-            "users": [turn.user_id for turn in turns],
-            "sessions": [turn.session_id for turn in turns],
-            "times": [turn.occurred_at for turn in turns],
-            "head_chars": head_chars,
-            "tail_chars": tail_chars,
-        },
-    )
-    return [Beside(row[0], row[1], RankFacts._make(row[2:])) for row in rows]
 
 
 async def matching_ids(connection: Connection, chosen: SqlFilter, limit: int) -> list[UUID]:

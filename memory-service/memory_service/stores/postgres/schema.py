@@ -3,7 +3,7 @@
 from memory_service.stores.postgres.pool import Connection, fetch_one
 
 # The newest file under migrations/versions; a test compares the two.
-REVISION = "0005"
+REVISION = "0006"
 
 
 async def revision(connection: Connection) -> str | None:
