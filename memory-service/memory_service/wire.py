@@ -85,6 +85,11 @@ class ServiceProtocol(HttpToolsProtocol):
         if not self.parser.should_upgrade():
             super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """The answer leaves before its log line is written: who asked need not wait for that."""
+        self.transport.flush()  # type: ignore[attr-defined]
+        super().on_response_complete()
+
     def _head_without_offer(self) -> bytes:
         version = self.parser.get_http_version().encode("ascii")
         lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]

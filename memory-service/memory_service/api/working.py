@@ -257,7 +257,7 @@ async def context(
 
 
 def answer(memory: TaskMemory) -> Response:
-    response = reply(memory.to_json())
+    response = Response(memory.to_bytes(), media_type="application/json")
     if memory.replayed:
         response.headers["Idempotency-Replayed"] = "true"
     return response

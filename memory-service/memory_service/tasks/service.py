@@ -194,7 +194,7 @@ class Tasks:
         ttl_ms, over = working.ttl_seconds_default * 1000, row.run_id if row and row.finished else None
         begun = await self._runs.start(key, new.run_id, raw, secrets.token_hex(REVISION_CHARS // 2), ttl_ms, over)
         if begun == "ok":
-            return TaskMemory(state, self._clock() + timedelta(milliseconds=ttl_ms)), new.run_id, False
+            return TaskMemory(raw, self._clock() + timedelta(milliseconds=ttl_ms)), new.run_id, False
         if begun == "taken" and not new.resume:
             raise TaskExists("a live task of that id exists already; finish it, or send resume: true to go on with it")
         run_id = await self._runs.adopt(key, new.run_id)

@@ -60,6 +60,16 @@ def decode(raw: bytes) -> WorkingState:
     )
 
 
+def with_end(raw: bytes, ends: datetime) -> bytes:
+    """What `encode` wrote as the object of the contract: with `expires_at`, which the store knows."""
+    return b'%b,"expires_at":"%b"}' % (raw[:-1], str(time_text(ends)).encode())
+
+
+def may_hold_copies(raw: bytes) -> bool:
+    """False when nothing in what `encode` wrote names a source, so that it need not be decoded to look for copied memories."""
+    return b'"source":"' in raw
+
+
 def time_text(at: datetime | None) -> str | None:
     """RFC 3339 in UTC; always with microseconds, so that times of one list sort as text."""
     return at.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z" if at else None

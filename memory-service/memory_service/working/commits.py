@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from weakref import WeakValueDictionary
 
 import orjson
@@ -27,17 +28,25 @@ from memory_service.working.state import copied_memories
 ANSWER_COMPRESSION = 1  # zlib's fastest: answers repeat whole states, which shrink several times even so
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TaskMemory:
-    """A task as it is now.  `replayed`: it is the first answer to a repeated Idempotency-Key."""
+    """A task as it is now: `raw` is its state as it is kept.  `replayed`: it is the first answer to a repeated Idempotency-Key."""
 
-    state: WorkingState
+    raw: bytes
     expires_at: datetime
     replayed: bool = False
 
+    @cached_property
+    def state(self) -> WorkingState:
+        return codec.decode(self.raw)
+
+    def to_bytes(self) -> bytes:
+        """The working-memory object of the contract, as JSON."""
+        return codec.with_end(self.raw, self.expires_at)
+
     def to_json(self) -> Json:
-        """The working-memory object of the contract."""
-        return {**codec.to_json(self.state), "expires_at": codec.time_text(self.expires_at)}
+        shown: Json = orjson.loads(self.to_bytes())
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +113,10 @@ class TaskWriter:
         if stored is None and not change.creates:
             raise NotFound
         state = change.apply(codec.decode(stored.state) if stored else None)
-        after = TaskMemory(state, self._clock() + timedelta(milliseconds=self._left_ms(change, stored)))
+        after = TaskMemory(self._encoded(state), self._clock() + timedelta(milliseconds=self._left_ms(change, stored)))
         commit = Commit(
             revision=_name(),
-            state=self._encoded(state),
+            state=after.raw,
             expected=None if change.creates else _revision(stored),
             ttl_ms=change.ttl_ms,
             renew=change.renew,
@@ -148,7 +157,8 @@ def replayed(record: OnceRecord, once: Once) -> TaskMemory:
     if not record.answer:
         raise Gone("what this request wrote was erased")
     raw = zlib.decompress(record.answer)
-    return TaskMemory(codec.decode(raw), datetime.fromisoformat(orjson.loads(raw)["expires_at"]), replayed=True)
+    ends = datetime.fromisoformat(orjson.loads(raw)["expires_at"])
+    return TaskMemory(codec.encode(codec.decode(raw)), ends, replayed=True)
 
 
 def answer_text(answer: bytes) -> bytes:
@@ -157,7 +167,7 @@ def answer_text(answer: bytes) -> bytes:
 
 
 def _answer(after: TaskMemory) -> bytes:
-    return zlib.compress(orjson.dumps(after.to_json()), ANSWER_COMPRESSION)
+    return zlib.compress(after.to_bytes(), ANSWER_COMPRESSION)
 
 
 def _revision(stored: StoredTask | None) -> str | None:

@@ -57,11 +57,10 @@ class WorkingMemory:
         stored, _ = await self._store.read(key)
         if stored is None:
             raise NotFound
-        state = codec.decode(stored.state)
-        await self._store.note_copies(
-            key, copied_memories(state)
-        )  # the note must outlive the task that was just renewed
-        return TaskMemory(state, self._clock() + timedelta(milliseconds=stored.left_ms))
+        memory = TaskMemory(stored.state, self._clock() + timedelta(milliseconds=stored.left_ms))
+        if codec.may_hold_copies(stored.state):  # the note must outlive the task that was just renewed
+            await self._store.note_copies(key, copied_memories(memory.state))
+        return memory
 
     async def delete(self, caller: Caller, user_id: str, task_id: str) -> None:
         key = self._writable(caller, user_id, task_id)

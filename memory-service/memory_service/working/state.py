@@ -34,9 +34,9 @@ def apply_patch(state: WorkingState, patch: Patch, now: datetime, settings: Work
     lists that are history (done items, failures, calls, steps) drop their oldest instead.
     """
     fields: dict[str, Any] = dict(patch.fields)
-    state = _remove(replace(state, **fields), patch.remove)
+    state = _remove(replace(state, **fields) if fields else state, patch.remove)
     done = {fold(item) for item in patch.done_items}
-    reopened = {fold(_item_text(item)) for item in patch.pending_items} - done
+    reopened = {fold(_item_text(item)) for item in patch.pending_items} - done if state.done_items else frozenset()
     state = replace(
         state,
         constraints=_distinct((*state.constraints, *patch.constraints)),
@@ -44,7 +44,7 @@ def apply_patch(state: WorkingState, patch: Patch, now: datetime, settings: Work
         pending_items=tuple(
             item
             for item in _merged_todo(state.pending_items, patch.pending_items, settings)
-            if fold(item.item) not in done
+            if not done or fold(item.item) not in done
         ),
         done_items=_latest(
             _distinct((*(item for item in state.done_items if fold(item) not in reopened), *patch.done_items)),
@@ -172,9 +172,10 @@ def _merged_facts(known: tuple[Fact, ...], added: Sequence[str | Fact], now: dat
     merged = {fold(fact.fact): fact for fact in known}
     for raw in added:
         fact = Fact(raw) if isinstance(raw, str) else raw
-        before = merged.get(fold(fact.fact))
+        key = fold(fact.fact)
+        before = merged.get(key)
         source = fact.source or (before.source if before else None)
-        merged[fold(fact.fact)] = replace(fact, source=source, at=fact.at or now)
+        merged[key] = Fact(fact.fact, source, fact.at or now)
     return tuple(merged.values())
 
 

@@ -1,7 +1,9 @@
 """What is a task after a change?"""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -245,3 +247,22 @@ def test_values_that_json_readers_like_to_change_are_kept() -> None:
     }
     after = codec.decode(codec.encode(patched(state(), variables=odd)))
     assert repr(dict(after.variables)) == repr(odd)
+
+
+def test_what_is_kept_is_answered_as_it_is_with_its_end() -> None:
+    before = patched(state(), confirmed_facts=["端口是 5433"], variables={"source": "memory:x", "n": 2**63 - 1})
+    ends = datetime(2026, 3, 1, 12, 0, 0, 250, tzinfo=UTC)
+    answered = orjson.loads(codec.with_end(codec.encode(before), ends))
+    assert answered == {**codec.to_json(before), "expires_at": "2026-03-01T12:00:00.000250Z"}
+    assert list(answered)[-1] == "expires_at"
+
+
+@pytest.mark.parametrize(
+    "source", ["memory:01a22ca6-dbff-70ce-ab7a-0c41fc1855bc", "01A22CA6-DBFF-70CE-AB7A-0C41FC1855BC"]
+)
+@pytest.mark.parametrize("items", ["confirmed_facts", "failed_attempts"])
+def test_no_copied_memory_is_overlooked_in_what_is_kept(items: str, source: str) -> None:
+    copied = Fact("a", source) if items == "confirmed_facts" else FailedAttempt("a", source=source)
+    assert copied_memories(after := patched(state(), **{items: [copied]}))
+    assert codec.may_hold_copies(codec.encode(after))
+    assert not codec.may_hold_copies(codec.encode(patched(state(), confirmed_facts=['it says "source":"memory:x"'])))
