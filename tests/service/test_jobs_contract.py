@@ -340,6 +340,15 @@ async def test_a_vector_of_another_version_is_made_anew(index_world: World, shif
     assert await points(index_world) == before
 
 
+async def test_a_point_without_the_scope_that_searches_narrow_by_is_made_anew(index_world: World) -> None:
+    """A service of an older version wrote it while the collection was brought to this one."""
+    before = await points(index_world)
+    one = sorted(before)[0]
+    await qdrant(index_world, "POST", "/points/payload/delete?wait=true", {"points": [one], "keys": ["scope"]})
+    await reconciled(index_world, stale=1)
+    assert await points(index_world) == before
+
+
 async def test_a_lost_chunk_of_a_long_memory_is_made_again_and_a_surplus_one_removed(
     index_world: World, user: str
 ) -> None:

@@ -26,6 +26,7 @@ from memory_service.settings import Settings, load_tunables
 from memory_service.stores.qdrant import PointRefused, VectorIndex, points_of
 from memory_service.stores.qdrant_collection import QdrantNumbers
 from memory_service.stores.qdrant_payload import PAYLOAD_INDEXES
+from memory_service.stores.qdrant_scope import fill_scopes
 
 FINGERPRINT = EmbeddingFingerprint("test/model", "1", 4, "", "")
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -204,6 +205,56 @@ async def test_a_collection_of_an_older_version_gets_what_it_lacks(
     config = await config_of(http, index)
     assert set(config["payload_schema"]) == set(PAYLOAD_INDEXES)
     assert config["strict_mode_config"]["enabled"] is True
+    await index.close()
+
+
+async def test_points_of_an_older_version_get_the_scope_that_searches_narrow_by(
+    url: str, alias: str, http: httpx.AsyncClient
+) -> None:
+    """More points than a page, of users and tenants whose names could be taken for one another."""
+    index = await opened(url, alias)
+    points, kept = f"/collections/{index.collection}/points", {}
+    for tenant, user, state in (("t", "a/b", "active"), ("t/a", "b", "active"), ("t", "安娜", "cold")):
+        many = [replace(memory(), id=new_id(), tenant=tenant, user_id=user, state=state) for _ in range(250)]
+        kept[tenant, user, state] = {one.id for one in many}
+        await index.upsert([point for one in many for point in points_of(one, vector(1, 0, 0, 0)[None])])
+    lesson = points_of(memory(), vector(1, 0, 0, 0)[None])[0]
+    lesson["payload"] |= {"kind": "experience"}
+    await index.upsert([lesson, {"id": str(uuid4()), "vector": [1, 0, 0, 0], "payload": {}}])
+    await http.post(f"{points}/payload/delete?wait=true", json={"keys": ["scope"], "filter": {}})
+    await http.delete(f"/collections/{index.collection}/index/scope")
+    assert {p.version for p in (await index.stored.page("t", None, 10))[0]} == {None}
+    assert await index.ensure() is False
+    for (tenant, user, state), ids in kept.items():
+        chosen = MemoryFilter(tenant=tenant, user_ids=(user,), now=NOW, states=(state,))
+        assert {hit.memory_id for hit in (await index.search(vector(1, 0, 0, 0), chosen, 1000)).hits} == ids
+        assert {p.version for p in (await index.stored.of(tenant, [*ids][:3], 10))} == {1}
+    assert [str(h.memory_id) for h in await index.search_experiences(vector(1, 0, 0, 0), "t", ("ann",), 9)] == [
+        lesson["id"]
+    ]
+    assert await index.count() == 752
+    await index.close()
+
+
+async def test_a_point_that_is_written_while_scopes_are_filled_keeps_its_own(
+    url: str, alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = await opened(url, alias)
+    stored = memory()
+    await index.upsert(points_of(stored, vector(1, 0, 0, 0)[None]))
+    sent = index._http.call
+
+    async def archived_meanwhile(method: str, path: str, body: Any = None) -> Any:
+        if "/points/batch" in path:
+            monkeypatch.undo()
+            await index.upsert(points_of(replace(stored, state="cold"), vector(1, 0, 0, 0)[None]))
+        return await sent(method, path, body)
+
+    monkeypatch.setattr(index._http, "call", archived_meanwhile)
+    assert await fill_scopes(index._http, f"/collections/{index.collection}") == 1
+    for state, found in (("active", 0), ("cold", 1)):
+        chosen = MemoryFilter(tenant="t", user_ids=("ann",), now=NOW, states=(state,))
+        assert len((await index.search(vector(1, 0, 0, 0), chosen, 5)).hits) == found
     await index.close()
 
 

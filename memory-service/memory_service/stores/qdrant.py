@@ -10,12 +10,12 @@ import hashlib
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 from uuid import UUID
 
 import numpy as np
 
-from memory_service.domain import Json, Key, MemoryFilter
+from memory_service.domain import Json, Key, MemoryFilter, State
 from memory_service.errors import SetupRefused
 from memory_service.models.ports import EmbeddingFingerprint, Vector
 from memory_service.models.switching import fingerprint_of
@@ -24,10 +24,12 @@ from memory_service.stores.qdrant_http import PointRefused, QdrantHttp
 from memory_service.stores.qdrant_payload import (
     EXPERIENCE_KIND,
     MEMORY_KINDS,
+    SCOPE,
     VERSION_FIELD,
     point_id,
     points_of,
     points_of_experience,
+    scope_of,
 )
 from memory_service.stores.qdrant_points import StoredPoints
 from memory_service.timestamps import time_text
@@ -47,6 +49,7 @@ MISMATCH_ADVICE = (
     "Either configure the former again and change the model while it serves: hindsight reembed --to MODEL. Or rebuild the "
     "vectors with the new model from Postgres while nothing serves: hindsight reindex --replace"
 )
+STATES: tuple[State, ...] = get_args(State)
 HIT_PAYLOAD = {"include": ["memory_id", VERSION_FIELD]}
 
 
@@ -211,7 +214,7 @@ class VectorIndex:
         self, vector: Vector, tenant: str, user_ids: Sequence[str], limit: int
     ) -> list[VectorHit]:
         """The nearest `limit` chunks of active lessons, as their experiences."""
-        must = [_any("user_id", user_ids), _any("tenant", (tenant,)), _any("kind", (EXPERIENCE_KIND,))]
+        must = [_any(SCOPE, [scope_of(tenant, user, EXPERIENCE_KIND) for user in user_ids])]
         found = await self._http.call("POST", f"{self._of(vector)}/query", self._nearest(vector, must, limit))
         return _best_chunks(found["points"])
 
@@ -289,12 +292,12 @@ def _best_chunks(points: Sequence[Json]) -> list[VectorHit]:
 
 
 def _narrow(chosen: MemoryFilter, ids: Sequence[UUID] | None) -> list[Json]:
-    must = [_any("user_id", chosen.user_ids), _any("tenant", (chosen.tenant,))]
+    states = STATES if chosen.as_of is not None else chosen.states
+    must = [_any(SCOPE, [scope_of(chosen.tenant, user, state) for user in chosen.user_ids for state in states])]
     if ids is not None:
         must.append(_any("memory_id", [str(i) for i in ids]))
-    if chosen.as_of is None:
-        must.append(_any("state", chosen.states))
-    must.append(_any("kind", chosen.kinds or MEMORY_KINDS))
+    if chosen.kinds and not {*MEMORY_KINDS} <= {*chosen.kinds}:
+        must.append(_any("kind", chosen.kinds))
     scopes = {"agent_id": chosen.agent_id, "session_id": chosen.session_id, "task_id": chosen.task_id}
     must += [_any(name, (value,)) for name, value in scopes.items() if value is not None]
     if chosen.tags:

@@ -2,7 +2,7 @@
 
 The settings are [qdrant] of memory.toml.  What a setting leaves to the server (`server`) is neither sent nor touched.  What
 the server can change on a living collection is changed when the settings differ from it; the number of shards is not such a
-thing, and a warning says so.  Reads and writes no points.
+thing, and a warning says so.  Writes no points, but for a field that those of an older version lack (qdrant_scope.py).
 """
 
 import logging
@@ -15,7 +15,8 @@ from memory_service.domain import Json
 from memory_service.models.ports import EmbeddingFingerprint
 from memory_service.settings import Section
 from memory_service.stores.qdrant_http import CollectionExists, PointRefused, QdrantHttp
-from memory_service.stores.qdrant_payload import PAYLOAD_INDEXES
+from memory_service.stores.qdrant_payload import PAYLOAD_INDEXES, SCOPE
+from memory_service.stores.qdrant_scope import fill_scopes
 
 log = logging.getLogger(__name__)
 # Strict mode refuses filters over fields without an index, in searches and in deletions.  It bounds nothing else here: the
@@ -93,7 +94,10 @@ class Collection:
         """
         created = await self._create()
         info = await self._http.call("GET", self._path)
-        await self._index_payload(set(info.get("payload_schema") or {}))
+        present = set(info.get("payload_schema") or {})
+        if not created and SCOPE not in present and (filled := await fill_scopes(self._http, self._path)):
+            log.info("%d points of the collection %s have the field %s now", filled, self._name, SCOPE)
+        await self._index_payload(present)
         changes = changed(info.get("config") or {}, self._numbers)
         if changes:
             await self._http.call("PATCH", self._path, changes)

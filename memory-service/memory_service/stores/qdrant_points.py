@@ -7,15 +7,17 @@ from uuid import UUID
 
 from memory_service.domain import Json
 from memory_service.stores.qdrant_http import QdrantHttp
+from memory_service.stores.qdrant_payload import SCOPE
 
-PAYLOAD = {"include": ["memory_id", "user_id", "version", "chunk", "chunks"]}
+PAYLOAD = {"include": ["memory_id", "user_id", "version", "chunk", "chunks", SCOPE]}
 TENANTS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPoint:
     """One chunk of a memory or lesson.  memory_id is None where the payload makes no sense; `chunks`, how many there should
-    be of it, is None for points of an older version of this software."""
+    be of it, is None for points of an older version of this software.  A point without a scope, which no search finds, is of
+    no version."""
 
     point_id: str
     memory_id: UUID | None
@@ -77,7 +79,7 @@ def _point(raw: Json) -> StoredPoint:
         str(raw["id"]),
         _uuid(payload.get("memory_id")),
         str(payload.get("user_id", "")),
-        _whole(payload.get("version")),
+        _whole(payload.get("version")) if payload.get(SCOPE) else None,
         _whole(payload.get("chunk")),
         _whole(payload.get("chunks")),
     )
