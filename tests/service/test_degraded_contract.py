@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import pytest
@@ -26,6 +27,8 @@ from service_running import (
     until,
     write,
 )
+
+from memory_service.recall import gathering
 
 
 @dataclass
@@ -203,3 +206,57 @@ async def test_a_known_key_works_on_while_postgres_is_down(backends: Backends, u
                 assert time.monotonic() - started < 4.0
                 problem_of(await stranger.get("/v1/working-memory/t", params={"user_id": user}), 503)
                 await postgres.heal()
+
+
+async def test_what_is_read_while_a_question_is_embedded_answers_as_what_is_read_afterwards(
+    backends: Backends, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Facts of what other lanes found are read early, each once; what was erased meanwhile is not shown."""
+    asked: list[set[bytes]] = []
+    read = gathering.rank_facts
+
+    async def noted(connection: Any, ids: Sequence[bytes], *others: Any) -> Any:
+        asked.append({*ids})
+        return await read(connection, ids, *others)
+
+    async def read_early() -> bool:
+        return len(asked) == 1
+
+    settings, embedder = backends.new_settings(), FaultyEmbedder()
+    patient = numbers(settings, search={"lane_deadline_s": 15.0})
+    async with serving(settings, tunables=patient, embedder=embedder) as world:
+
+        async def answer() -> list[Any]:
+            shown = await search(world.client, user, "when does the harbour open", explain=True)
+            assert shown["degraded"] == []
+            return [
+                (r["id"], r["lanes"], r["score_details"]["lanes"], r["score_details"]["signals"])
+                for r in shown["results"]
+            ]
+
+        texts = [
+            "the harbour opens at six",
+            "the harbour master is Ana",
+            "boats leave the harbour at noon",
+            "no such thing",
+        ]
+        old = {"occurred_at": "2020-01-01T00:00:00Z"}  # neither important nor recent: only words or vectors find them
+        stored = [await write(world.client, user, text, wait=True, **old) for text in texts]
+        monkeypatch.setattr(gathering, "rank_facts", noted)
+        at_once = await answer()
+        assert [len(ids) for ids in asked] == [4]
+        asked.clear()
+        embedder.gate = asyncio.Event()
+        late = asyncio.create_task(answer())
+        await until(read_early)
+        embedder.gate.set()
+        assert await late == at_once
+        assert [len(ids) for ids in asked] == [3, 1] and not asked[0] & asked[1]
+        asked.clear()
+        embedder.gate = asyncio.Event()
+        late = asyncio.create_task(answer())
+        await until(read_early)
+        gone = stored[1]["id"]
+        assert (await world.client.delete(f"/v1/memories/{gone}")).status_code == 204
+        embedder.gate.set()
+        assert {one[0] for one in await late} == {one[0] for one in at_once} - {gone}

@@ -82,9 +82,12 @@ class Lanes:
         """The nearest chunks' memories, not yet checked against Postgres."""
         return await self._index.search(vector, chosen, limit, ids)
 
-    async def first_vector(self, query: str, chosen: MemoryFilter) -> tuple[Vector, VectorHits]:
-        """Embedding and the first fetch in one go, which is what the deadline bounds."""
+    async def first_vector(
+        self, query: str, chosen: MemoryFilter, embedded: asyncio.Event
+    ) -> tuple[Vector, VectorHits]:
+        """Embedding and the first fetch in one go, which is what the deadline bounds; `embedded` is set between the two."""
         vector = await self.embed(query)
+        embedded.set()
         return vector, await self.vector(vector, chosen, self._search.vector_hits)
 
     async def matching(self, sql: SqlFilter) -> list[UUID]:

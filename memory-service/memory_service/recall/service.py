@@ -1,24 +1,21 @@
-"""What should the agent be told?  Runs the lanes, fuses, checks every hit against Postgres, ranks and hydrates.
+"""What should the agent be told?  Has the lanes run (gathering.py), fuses, checks every hit against Postgres, ranks and hydrates.
 
 Vectors may lag behind Postgres or outlive a memory: a hit counts only at the version that Postgres has now.  When that
 leaves too few, more vectors are fetched.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, zip_longest
 from time import monotonic
-from typing import Literal
 from uuid import UUID
 
-from memory_service.domain import Clock, Key, Lane, Memory, MemoryFilter, new_id
+from memory_service.domain import Clock, Key, Memory, MemoryFilter, new_id
 from memory_service.metrics import LANES, LANES_DEGRADED
-from memory_service.models.ports import Vector
 from memory_service.recall.calibration import Readings
 from memory_service.recall.conversation import Asked, Links, links_of, with_signals
-from memory_service.recall.fusion import Candidates, LaneScores, fuse, vector_scores
-from memory_service.recall.lanes import LaneResult, Lanes, within
+from memory_service.recall.fusion import Candidates, fuse, vector_scores
+from memory_service.recall.gathering import Gathered, Gathering, Mode
+from memory_service.recall.lanes import Lanes
 from memory_service.recall.ranking import Ranked, rank_candidates
 from memory_service.recall.reader import as_believed
 from memory_service.recall.time_expressions import TimeRules, time_hints
@@ -27,11 +24,9 @@ from memory_service.settings import Tunables
 from memory_service.stores.postgres import memories
 from memory_service.stores.postgres.filters import SqlFilter
 from memory_service.stores.postgres.pool import Postgres
-from memory_service.stores.postgres.rank_facts import NOTHING_KNOWN, Beside, RankFacts, rank_facts, turns_beside
+from memory_service.stores.postgres.rank_facts import NOTHING_KNOWN, Beside, RankFacts, turns_beside
 from memory_service.stores.postgres.retrievals import Retrieval
 from memory_service.stores.qdrant import VectorHits
-
-Mode = Literal["hybrid", "vector", "keyword"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +61,6 @@ class SearchAnswer:
     lane_ms: Mapping[str, float]
 
 
-@dataclass(slots=True)
-class _Gathered:
-    """What the lanes of one search brought so far."""
-
-    scores: dict[Lane, LaneScores]
-    degraded: list[str]
-    lane_ms: dict[str, float]
-    vector: Vector | None = None
-    hits: VectorHits | None = None
-
-
 class Recall:
     """Searches long-term memory."""
 
@@ -91,7 +75,7 @@ class Recall:
         note: Callable[[Retrieval], None],
     ) -> None:
         self._postgres = postgres
-        self._lanes = lanes
+        self._gathering = Gathering(postgres, lanes, tunables)
         self._readings = readings
         self._time_rules = time_rules
         self._numbers = tunables
@@ -108,7 +92,7 @@ class Recall:
         """The same for a caller that keeps its own log."""
         started, retrieval_id = monotonic(), new_id()
         sql = self._sql(request.chosen)
-        gathered = await self._gather(request, sql)
+        gathered = await self._gathering.run(request.query, request.mode, request.chosen, sql)
         ranked = await self._ranked(request, sql, gathered)
         if request.min_score is not None:
             ranked = [r for r in ranked if r.score >= request.min_score]
@@ -126,47 +110,19 @@ class Recall:
         heat = self._numbers.heat
         return SqlFilter(chosen, heat.decay, heat.decay_days * 86_400)
 
-    async def _gather(self, request: SearchRequest, sql: SqlFilter) -> _Gathered:
-        """Run the lanes of the mode side by side."""
-        chosen, deadline = request.chosen, self._numbers.search.lane_deadline_s
-        running: dict[Lane, asyncio.Task[LaneResult]] = {}  # type: ignore[type-arg]
-        reminders: asyncio.Task[LaneResult[tuple[LaneScores, LaneScores]]] | None = None
-        async with asyncio.TaskGroup() as group:
-            if request.mode != "keyword":
-                running["vector"] = group.create_task(within(deadline, self._lanes.first_vector(request.query, chosen)))
-            if request.mode != "vector":
-                running["keyword"] = group.create_task(
-                    within(deadline, self._lanes.keyword(request.query, chosen, sql))
-                )
-            if request.mode == "hybrid":
-                reminders = group.create_task(within(deadline, self._lanes.reminders(chosen, sql)))
-        results = {lane: task.result() for lane, task in running.items()}
-        if reminders is not None:
-            results |= _both(reminders.result())
-        gathered = _Gathered(
-            scores={lane: r.value for lane, r in results.items() if r.value is not None and lane != "vector"},
-            degraded=[lane for lane, r in results.items() if r.value is None],
-            lane_ms={lane: round(r.took_ms, 3) for lane, r in results.items()},
-        )
-        if "vector" in results and results["vector"].value is not None:
-            gathered.vector, gathered.hits = results["vector"].value
-        if results and len(gathered.degraded) == len(results):
-            await self._postgres.read(lambda c: memories.corpus_size(c, chosen.tenant, (), 1))  # Postgres down: say so
-        return gathered
-
-    async def _ranked(self, request: SearchRequest, sql: SqlFilter, gathered: _Gathered) -> list[Ranked]:
+    async def _ranked(self, request: SearchRequest, sql: SqlFilter, gathered: Gathered) -> list[Ranked]:
         """Fuse and rank; fetch more vectors while too many of them turn out stale or filtered."""
         search, limit, asked = self._numbers.search, request.limit, self._numbers.search.vector_hits
         for round_number in range(search.vector_rounds_max + 1):
-            ids = self._ids(gathered)
-            facts = await self._facts(sql, ids)
+            ids = gathered.ids(search.keyword_hits)
+            facts = await self._gathering.facts(gathered, sql, ids)
             live = _live_cosines(gathered.hits, facts)
             exhausted = gathered.vector is None or gathered.hits is None or gathered.hits.points < asked
             if exhausted or len(live) >= limit or round_number == search.vector_rounds_max:
                 break
             asked *= search.vector_growth
             last = round_number == search.vector_rounds_max - 1
-            if not await self._fetch_more(request.chosen, sql, gathered, asked, exact=last):
+            if not await self._gathering.more(gathered, request.chosen, sql, asked, exact=last):
                 break
         lowest = None if exhausted else min(live.values(), default=None)
         beside, others = await self._beside(sql, facts, ids) if gathered.hits is not None else ([], NOTHING_KNOWN)
@@ -174,38 +130,6 @@ class Recall:
         candidates = self._fused(request, gathered, facts, links_of(beside), live, lowest)
         numbers = self._numbers
         return rank_candidates(candidates, facts, request.chosen.now, numbers.rank, numbers.heat, limit)
-
-    async def _fetch_more(
-        self, chosen: MemoryFilter, sql: SqlFilter, gathered: _Gathered, limit: int, *, exact: bool
-    ) -> bool:
-        """A larger fetch; in the last round only among ids that pass the filter.  False when the lane failed now."""
-        assert gathered.vector is not None
-        ids = await self._lanes.matching(sql) if exact else None
-        if ids is not None and not ids:
-            return False
-        more = await within(
-            self._numbers.search.lane_deadline_s, self._lanes.vector(gathered.vector, chosen, limit, ids)
-        )
-        gathered.lane_ms["vector"] = round(gathered.lane_ms["vector"] + more.took_ms, 3)
-        if more.value is None:
-            gathered.degraded.append("vector")
-            return False
-        gathered.hits = more.value
-        return True
-
-    def _ids(self, gathered: _Gathered) -> list[Key]:
-        """Every candidate, the best of each lane first."""
-        lists: list[list[Key]] = [[hit.key for hit in gathered.hits.hits]] if gathered.hits else []
-        lists += [list(islice(scores, self._numbers.search.keyword_hits)) for scores in gathered.scores.values()]
-        ids = dict.fromkeys(chain.from_iterable(zip_longest(*lists)))
-        ids.pop(None, None)
-        return list(ids)
-
-    async def _facts(self, sql: SqlFilter, ids: Sequence[Key]) -> RankFacts:
-        if not ids:
-            return NOTHING_KNOWN
-        head, tail = self._numbers.search.script_chars, self._numbers.signals.tail_chars
-        return await self._postgres.read(lambda c: rank_facts(c, ids, sql, head, tail))
 
     async def _beside(self, sql: SqlFilter, facts: RankFacts, ids: Sequence[Key]) -> tuple[list[Beside], RankFacts]:
         """The turns beside the best turns of these."""
@@ -218,7 +142,7 @@ class Recall:
     def _fused(
         self,
         request: SearchRequest,
-        gathered: _Gathered,
+        gathered: Gathered,
         facts: RankFacts,
         links: Links,
         live: Mapping[Key, float],
@@ -244,15 +168,6 @@ class Recall:
         rows = await self._postgres.read(lambda c: memories.get_many(c, chosen.tenant, ids, sql))
         by_id = {row.id.bytes: row for row in await as_believed(self._postgres, chosen, rows)}
         return [Found(by_id[r.candidate.id], r) for r in ranked if r.candidate.id in by_id]
-
-
-def _both(reminders: LaneResult[tuple[LaneScores, LaneScores]]) -> dict[Lane, LaneResult[LaneScores]]:
-    """The two lanes that one statement brought."""
-    structured, recent = reminders.value or (None, None)
-    return {
-        "structured": LaneResult(structured, reminders.took_ms),
-        "recent": LaneResult(recent, reminders.took_ms),
-    }
 
 
 def _live_cosines(hits: VectorHits | None, facts: RankFacts) -> dict[Key, float]:

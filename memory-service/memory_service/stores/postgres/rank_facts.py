@@ -137,6 +137,8 @@ class RankFacts(Mapping[Key, Utterance]):
 
     def with_others(self, others: "RankFacts") -> "RankFacts":
         """These, and those of the others that are not among them."""
+        if not self.ids:
+            return others
         new = [place for memory_id, place in others.places.items() if memory_id not in self.places]
         if not new:
             return self
