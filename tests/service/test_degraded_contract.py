@@ -251,7 +251,8 @@ async def test_what_is_read_while_a_question_is_embedded_answers_as_what_is_read
         await until(read_early)
         embedder.gate.set()
         assert await late == at_once
-        assert [len(ids) for ids in asked] == [3, 1] and not asked[0] & asked[1]
+        assert [len(ids) for ids in asked] == [3, 1]
+        assert not asked[0] & asked[1]
         asked.clear()
         embedder.gate = asyncio.Event()
         late = asyncio.create_task(answer())
