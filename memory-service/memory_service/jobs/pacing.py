@@ -1,7 +1,7 @@
 """How much of the machine may embedding for the relay take while others wait for answers?
 
-The texts go to the model in slices of about one run.  While nobody writes there are as many under way as keep all processors
-busy.  Threads that embed stand in the way of the next write at each of its steps, so during a burst of writes, which most
+The texts go to the model in slices of at most one run, alike in size and a multiple of the processors in number, so that all are
+busy to the end.  Threads that embed stand in the way of the next write at each of its steps, so during a burst of writes, which most
 often is over in a moment, none begins; when it goes on for longer, half of the processors embed beside it, and what is
 written is found no later than it would be anyway.  A single write is embedded at once.  What somebody waits for is never
 held back; a write's own embedding does not come this way.
@@ -22,6 +22,7 @@ class Pacing:
 
     def __init__(self, processors: int, slice_chars: int, calm_s: float, burst_s: float) -> None:
         """`calm_s` after the last write it is calm again; a burst is given way to for its first `burst_s`."""
+        self._processors = processors
         self._all = processors + 1  # one is waiting, so that none stands still
         self._half = max(1, processors // 2)
         self._slice_chars = slice_chars
@@ -46,7 +47,7 @@ class Pacing:
             async with self._place(awaited):
                 return await embedder.embed_passages([texts[at] for at in part])
 
-        parts = _slices(order, texts, self._slice_chars)
+        parts = _slices(order, texts, self._slice_chars, self._processors)
         tasks = [asyncio.create_task(one(part)) for part in parts]
         try:
             vectors = np.concatenate(await asyncio.gather(*tasks))
@@ -62,7 +63,7 @@ class Pacing:
         while self._running >= self._places(awaited):
             self._left.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(self._calm_s, self._burst_s)):  # it may be calm, or no burst any more
+                async with asyncio.timeout(self._until_calmer()):
                     await self._left.wait()
         self._running += 1
         try:
@@ -70,6 +71,12 @@ class Pacing:
         finally:
             self._running -= 1
             self._left.set()
+
+    def _until_calmer(self) -> float | None:
+        """Seconds until it is calm, or no burst any more, should nobody write meanwhile; None when it is calm already."""
+        now = time.monotonic()
+        ends = (self._last_write + self._calm_s, self._first_write + self._burst_s)
+        return min((end - now for end in ends if end > now), default=None)
 
     def _places(self, awaited: bool) -> int:
         now = time.monotonic()
@@ -79,14 +86,19 @@ class Pacing:
         return 0 if burst and not awaited else self._half
 
 
-def _slices(order: Sequence[int], texts: Sequence[str], chars: int) -> list[list[int]]:
+def _slices(order: Sequence[int], texts: Sequence[str], chars: int, processors: int) -> list[list[int]]:
     """Consecutive places of `order`, each part of at most `chars` characters or a single text."""
+    whole = sum(len(texts[at]) for at in order)
+    rounds = -(-whole // (chars * processors)) or 1
+    even = whole / (rounds * processors)
     parts: list[list[int]] = [[]]
-    size = 0
+    size = before = 0
     for at in order:
-        if parts[-1] and size + len(texts[at]) > chars:
+        length = len(texts[at])
+        if parts[-1] and (size + length > chars or before + length / 2 > even * len(parts)):
             parts.append([])
             size = 0
         parts[-1].append(at)
-        size += len(texts[at])
+        size += length
+        before += length
     return parts

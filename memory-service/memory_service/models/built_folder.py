@@ -35,12 +35,12 @@ def ensure_folder(
 
     `facts` are kept in the manifest for people.  Raises SetupRefused when the folder can't be written; `make` may raise it too.
     """
-    if _whole(folder, names):
+    if whole(folder, names):
         return
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder.parent / _LOCK, lock_timeout_s, progress):
-            if not _whole(folder, names):  # another process may have built it meanwhile
+            if not whole(folder, names):  # another process may have built it meanwhile
                 _build(folder, names, make, facts, progress)
     except OSError as error:
         raise SetupRefused(
@@ -49,7 +49,8 @@ def ensure_folder(
         ) from error
 
 
-def _whole(folder: Path, names: Sequence[str]) -> bool:
+def whole(folder: Path, names: Sequence[str]) -> bool:
+    """Its files are there and those of its manifest."""
     try:
         manifest = orjson.loads((folder / _MANIFEST).read_bytes())
         sums = {name: sha256_of(folder / name) for name in names}

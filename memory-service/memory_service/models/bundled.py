@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from memory_service.errors import SetupRefused
-from memory_service.models.e5_build import GRAPH_VERSION, BuiltModel, ensure_built
+from memory_service.models.e5_build import VECTORS_VERSION, BuiltModel, ensure_built
 from memory_service.models.e5_source import REQUIREMENT
 from memory_service.models.e5_tokenizer import E5Tokenizer
 from memory_service.models.e5_weights import WEIGHTS_SHA256
@@ -39,7 +39,7 @@ class BundledModel:
             session = beside.submit(open_session, built.model)
             self._tokenizer = E5Tokenizer(vocabulary)
             self._session = session.result()
-        revision = f"{REQUIREMENT.replace('==', '-')}-q4-{WEIGHTS_SHA256[:12]}-v{GRAPH_VERSION}"
+        revision = f"{REQUIREMENT.replace('==', '-')}-q4-{WEIGHTS_SHA256[:12]}-v{VECTORS_VERSION}"
         self._fingerprint = EmbeddingFingerprint(MODEL, revision, self.dimensions, query_prefix, passage_prefix)
 
     @property

@@ -10,15 +10,21 @@ from pathlib import Path
 
 import orjson
 
-from memory_service.models.built_folder import ensure_folder
+from memory_service.errors import SetupRefused
+from memory_service.models.built_folder import ensure_folder, whole
 from memory_service.models.e5_onnx import e5_model
 from memory_service.models.e5_source import Progress, weight_file
 from memory_service.models.e5_weights import WEIGHTS_SHA256, E5Weights, Vocabulary
 
-GRAPH_VERSION = 1
+VECTORS_VERSION = 1
+"""Part of the fingerprint.  Raise it when vectors change by more than 1e-5: whoever stored some must reembed then."""
+
+GRAPH_VERSION = 2
 """Raise it whenever `e5_onnx.py`, `bert_onnx.py` or `e5_tokenizer.py` changes what it makes: models built before are then built anew."""
 
-_FOLDER = f"multilingual-e5-small-q4-{WEIGHTS_SHA256[:12]}-v{GRAPH_VERSION}"
+_SAME_VECTORS = (1,)
+"""Earlier graphs with the vectors of today's, only slower.  One serves where a new one can't be built, as without a network."""
+
 _MODEL, _WEIGHTS, _VOCABULARY = "model.onnx", "weights.bin", "vocabulary.json"
 _FACTS = {"model": "intfloat/multilingual-e5-small", "weights_sha256": WEIGHTS_SHA256}
 
@@ -53,6 +59,17 @@ def ensure_built(
         vocabulary = orjson.dumps(asdict(weights.vocabulary))
         return {_WEIGHTS: constants, _MODEL: model, _VOCABULARY: vocabulary}
 
-    folder = model_dir.expanduser() / _FOLDER
-    ensure_folder(folder, (_MODEL, _WEIGHTS, _VOCABULARY), make, _FACTS, progress, lock_timeout_s)
+    folder, names = _folder(model_dir, GRAPH_VERSION), (_MODEL, _WEIGHTS, _VOCABULARY)
+    try:
+        ensure_folder(folder, names, make, _FACTS, progress, lock_timeout_s)
+    except SetupRefused as refused:
+        earlier = [_folder(model_dir, version) for version in _SAME_VECTORS]
+        folder = next((one for one in earlier if whole(one, names)), folder)
+        if folder not in earlier:
+            raise
+        progress(f"using the embedding model that an earlier version built, which is slower. {refused}")
     return BuiltModel(folder)
+
+
+def _folder(model_dir: Path, graph_version: int) -> Path:
+    return model_dir.expanduser() / f"multilingual-e5-small-q4-{WEIGHTS_SHA256[:12]}-v{graph_version}"

@@ -21,8 +21,11 @@ from memory_service.models.onnx_session import encode_packed, open_session
 from memory_service.models.onnx_wire import ExternalData, OnnxGraph
 from memory_service.models.ports import EmbeddingFingerprint, Vector
 
-GRAPH_VERSION = 1
-"""Raise it whenever this or `bert_onnx.py` changes what is made."""
+VECTORS_VERSION = 1
+"""Part of the fingerprint.  Raise it when the vectors of a model change by more than 1e-5: whoever stored some must reembed then."""
+
+GRAPH_VERSION = 2
+"""Raise it whenever this or `bert_onnx.py` changes what is made: models built before are then built anew."""
 
 _MODEL, _WEIGHTS = "model.onnx", "weights.bin"
 
@@ -46,7 +49,7 @@ class OnnxFolderModel:
         self._tokenizer = _tokenizer(folder / "tokenizer.json")
         query = prefix_of(config.query_prefix, self._bert.prompts, QUERY_PROMPTS, config.model)
         passage = prefix_of(config.passage_prefix, self._bert.prompts, PASSAGE_PROMPTS, config.model)
-        revision = f"sha256-{digest[:16]}-onnx-v{GRAPH_VERSION}"
+        revision = f"sha256-{digest[:16]}-onnx-v{VECTORS_VERSION}"
         self._fingerprint = EmbeddingFingerprint(config.model, revision, self._bert.shape.hidden, query, passage)
         built = config.model_dir.expanduser() / f"onnx-{digest[:16]}-v{GRAPH_VERSION}"
         facts = {"model": str(folder)}

@@ -14,11 +14,15 @@ from memory_service.models.ports import Vector
 
 
 def open_session(model: Path) -> Any:
-    """One intra-op thread without spinning: parallelism comes from concurrent runs, which does not collapse under load."""
+    """One intra-op thread without spinning: parallelism comes from concurrent runs, which does not collapse under load.
+
+    The graph is run as it is written: ONNX Runtime's further fusions would make slower operators of it (see `bert_onnx.py`).
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
 

@@ -40,12 +40,21 @@ async def embedded(pacing: Pacing, model: CountingModel, texts: Sequence[str]) -
 
 @pytest.mark.asyncio
 async def test_every_text_gets_its_own_vector_whatever_runs_beside_it() -> None:
-    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S, BURST_S)
+    model, pacing = CountingModel(), Pacing(1, SLICE_CHARS, CALM_S, BURST_S)
     texts = ["1", "22222222", "3", "44", "5", "666", "7", "88"]
 
     assert await embedded(pacing, model, texts) == [float(text) for text in texts]
     assert model.calls[0] == ["1", "3", "5", "7"]  # alike lengths, within the bound
     assert ["22222222"] in model.calls  # more than the bound, so alone
+    assert all(len(call) == 1 or sum(map(len, call)) <= SLICE_CHARS for call in model.calls)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("texts", "rows"), [(1, [1]), (3, [1, 1, 1]), (8, [2] * 4), (100, [13, 12] * 4)])
+async def test_the_work_is_cut_into_alike_parts_for_all_processors(texts: int, rows: list[int]) -> None:
+    model, pacing = CountingModel(), Pacing(PROCESSORS, 14 * 4, CALM_S, BURST_S)
+    await embedded(pacing, model, [str(1000 + n) for n in range(texts)])
+    assert [len(call) for call in model.calls] == rows
 
 
 @pytest.mark.asyncio
@@ -97,6 +106,19 @@ async def test_a_burst_of_writes_is_given_way_to_until_it_is_over() -> None:
     assert model.calls == [["7"]]
     assert await embedding == [8.0]
     assert time.monotonic() - pacing._last_write >= CALM_S
+
+
+@pytest.mark.asyncio
+async def test_it_begins_as_soon_as_the_burst_is_over() -> None:
+    model, pacing = CountingModel(), Pacing(PROCESSORS, SLICE_CHARS, CALM_S, 60.0)
+    for _ in range(2):
+        pacing.disturb()
+    embedding = asyncio.create_task(embedded(pacing, model, ["7"]))
+    await asyncio.sleep(CALM_S * 0.9)
+    pacing.disturb()
+    over = time.monotonic() + CALM_S
+    await embedding
+    assert over <= time.monotonic() < over + CALM_S / 2
 
 
 @pytest.mark.asyncio

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from memory_service.errors import SetupRefused
+from memory_service.models import onnx_folder
 from memory_service.models.embedders import open_embedder
 from memory_service.models.embedding_settings import EmbedderConfig, EmbeddingTunables
 from memory_service.models.onnx_folder import OnnxFolderModel
@@ -122,9 +123,9 @@ def forward(w: Weights, ids: list[int], pooling: str) -> np.ndarray[Any, Any]:
     return np.asarray(pooled / np.linalg.norm(pooled))
 
 
-def opened(folder: Path, **chosen: object) -> OnnxFolderModel:
+def opened(folder: Path, tunables: EmbeddingTunables = TUNABLES, **chosen: object) -> OnnxFolderModel:
     config = EmbedderConfig(provider="onnx", model=str(folder), model_dir=folder.parent / "models")
-    return OnnxFolderModel(replace(config, **chosen), TUNABLES, lambda line: None)  # type: ignore[arg-type]
+    return OnnxFolderModel(replace(config, **chosen), tunables, lambda line: None)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -141,6 +142,14 @@ def test_vectors_are_those_of_a_plain_forward_pass(folder: Path, pooling: str, p
     expected = [[2, 4, 5, 8, 6, 9, 3], [2, 7, 3], [2, 4, 5, 6, 7, 1, 7, 9, 3]]
     for vector, ids in zip(vectors, expected, strict=True):
         np.testing.assert_allclose(vector, forward(weights, ids, pooling), atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean_tokens", "cls_token"])
+def test_what_runs_beside_a_text_does_not_change_its_vector(folder: Path, pooling: str) -> None:
+    made(folder, pooling)
+    texts = ["again", "the ports moved.", "port", "The port moved again, again. the port"]
+    together = opened(folder, tunables=replace(TUNABLES, batch_length_ratio_max=100.0)).encode(texts)
+    np.testing.assert_allclose(together, [opened(folder).encode([text])[0] for text in texts], atol=1e-5)
 
 
 def test_a_text_longer_than_the_window_is_cut_and_still_ends_like_a_text(folder: Path) -> None:
@@ -165,6 +174,14 @@ def test_it_is_built_once_and_serves_as_an_embedder(folder: Path) -> None:
         embedder = asyncio.run(open_embedder(config, TUNABLES, lines.append))
     assert len([line for line in lines if "done in" in line]) == 1
     assert embedder.fingerprint.revision.endswith("-onnx-v1")
+
+
+def test_a_newer_graph_is_built_anew_and_keeps_the_fingerprint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(folder)
+    before = opened(folder).fingerprint
+    monkeypatch.setattr(onnx_folder, "GRAPH_VERSION", onnx_folder.GRAPH_VERSION + 1)
+    assert opened(folder).fingerprint == before
+    assert len(list((folder.parent / "models").glob("onnx-*"))) == 2
 
 
 def test_other_weights_are_another_fingerprint(folder: Path) -> None:
