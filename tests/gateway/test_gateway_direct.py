@@ -12,10 +12,10 @@ import httpx
 import pytest
 from gateway_running import gateway_thread
 from gateway_stand_in import Silence, StandIn, problem
-from starlette.requests import Request
 
 from mcp_gateway import http_transport
-from mcp_gateway.direct import METHODS, Direct, Plain, read_plain
+from mcp_gateway.client import Caller
+from mcp_gateway.direct import METHODS, Direct, Origin, Plain, read_plain
 from mcp_gateway.tools import ALL_TOOLS
 
 pytestmark = pytest.mark.asyncio
@@ -128,12 +128,12 @@ class Ways:
         self._monkeypatch = monkeypatch
         self.taken: list[Plain | None] = []
 
-    def _note(self, request: Request, body: bytes) -> Plain | None:
-        self.taken.append(read_plain(request, body))
+    def _note(self, version: str, body: bytes) -> Plain | None:
+        self.taken.append(read_plain(version, body))
         return self.taken[-1]
 
     async def post(self, body: bytes, headers: dict[str, str], *, short: bool) -> httpx.Response:
-        way = self._note if short else lambda request, body: None
+        way = self._note if short else lambda version, body: None
         self._monkeypatch.setattr(http_transport, "read_plain", way)
         async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
             return await client.post(self._url, content=body, headers=STANDARD | headers)
@@ -165,9 +165,13 @@ def message(response: httpx.Response) -> bytes:
     return response.content
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """What was logged about requests since the last time, without what is never the same."""
-    lines = [record.fields for record in caplog.records if record.name == "mcp_gateway.requests"]  # type: ignore[attr-defined]
+async def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """What was logged about the last request, without what is never the same. The answer may be here before its line."""
+    lines: list[dict[str, Any]] = []
+    async with asyncio.timeout(5):
+        while not lines:
+            await asyncio.sleep(0.001)
+            lines = [record.fields for record in caplog.records if record.name == "mcp_gateway.requests"]  # type: ignore[attr-defined]
     caplog.clear()
     return [{k: v for k, v in line.items() if k not in ("request_id", "duration_ms")} for line in lines]
 
@@ -182,9 +186,9 @@ async def test_both_ways_answer_alike_in_every_version(
     for name, body in (SHORT | down).items():
         with caplog.at_level(logging.INFO, "mcp_gateway"):
             short = await ways.post(body, {"mcp-protocol-version": version}, short=True)
-            logged = told(caplog)
+            logged = await told(caplog)
             long = await ways.post(body, {"mcp-protocol-version": version}, short=False)
-            assert logged == told(caplog), name
+            assert logged == await told(caplog), name
         assert ways.took_the_short_one(), name
         assert short.headers["content-type"] == "application/json", name
         assert short.headers["content-length"] == str(len(short.content)), name
@@ -280,7 +284,7 @@ async def test_a_client_that_leaves_takes_its_call_along(
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
         assert await asyncio.to_thread(silence.closed.wait, 5)
-    assert [line["status"] for line in told(caplog)] == ["cancelled"]
+    assert [line["status"] for line in await told(caplog)] == ["cancelled"]
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
@@ -303,7 +307,7 @@ async def test_who_ends_a_call_whose_client_left_is_still_heard(also_ended: bool
 
     plain = Plain("2025-06-18", 1, "tools/call", {"name": "memory_search"})
     direct = Direct(None, Waiting(), quiet_seconds=15)  # type: ignore[arg-type]
-    answering = asyncio.create_task(direct.answer(plain, Request({"type": "http", "headers": []}), gone, refuse))
+    answering = asyncio.create_task(direct.answer(plain, Origin({}, Caller("r-1"), None), gone, refuse))
     await asyncio.wait({answering}, timeout=5)
     assert answering.done()
     assert answering.cancelled() == also_ended
