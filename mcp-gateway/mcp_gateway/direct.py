@@ -52,28 +52,12 @@ _TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=Fa
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """One request whose envelope is in order; its params are checked by the kernel."""
+def read_plain(body: bytes, caller: Caller, session_id: str | None) -> Asked | None:
+    """One request whose envelope is in order; its params are checked by the kernel.
 
-    version: str
-    id: int | str
-    method: str
-    params: dict[str, Json] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """What the head of its HTTP request said about it."""
-
-    scope: Scope
-    caller: Caller
-    session_id: str | None
-
-
-def read_plain(version: str, body: bytes) -> Plain | None:
-    """None for everything that the SDK has to look at: other methods, batches, what it would refuse. `version`: see
-    heads.py, which does the same for heads."""
+    None for everything that the SDK has to look at: other methods, batches, what it would refuse. heads.py does the same
+    for heads.
+    """
     try:
         message = pydantic_core.from_json(body)  # the SDK's parser: numbers and doubled keys are read as it reads them
     except ValueError:
@@ -87,7 +71,7 @@ def read_plain(version: str, body: bytes) -> Plain | None:
         return None
     if params is not None and not isinstance(params, dict):
         return None
-    return Plain(version, request_id, method, params)
+    return Asked(request_id, method, params, caller, "http", session_id)
 
 
 class Direct:
@@ -99,11 +83,11 @@ class Direct:
         self._handlers = handlers
         self._quiet_seconds = quiet_seconds
 
-    async def answer(self, plain: Plain, origin: Origin, receive: Receive, send: Send) -> None:
-        """A client that goes away cancels its request, as in the SDK's transport."""
+    async def answer(self, plain: Asked, version: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """A client that goes away cancels its request, as in the SDK's transport. `version`: of the protocol."""
         beside = _Beside(receive, send, self._quiet_seconds)
         try:
-            message = await self._answered(plain, origin)
+            message = await self._answered(plain, version, scope)
         except asyncio.CancelledError:
             if beside.settle_departure():
                 return
@@ -114,10 +98,10 @@ class Direct:
         given_up = message.get("error", {}).get("code") == REQUEST_CANCELLED
         await beside.send_last(pydantic_core.to_json(message), events=given_up)
 
-    async def _answered(self, plain: Plain, origin: Origin) -> dict[str, Json]:
+    async def _answered(self, plain: Asked, version: str, scope: Scope) -> dict[str, Json]:
         """The JSON-RPC message."""
         try:
-            result = await self._result(plain, origin)
+            result = await self._result(plain, version, scope)
         except Exception as problem:
             error = handler_exception_to_error_data(problem)
             if error is None:
@@ -127,24 +111,25 @@ class Direct:
             return {"jsonrpc": "2.0", "id": plain.id, "error": told}
         return {"jsonrpc": "2.0", "id": plain.id, "result": result}
 
-    async def _result(self, plain: Plain, origin: Origin) -> dict[str, Json]:
+    async def _result(self, plain: Asked, version: str, scope: Scope) -> dict[str, Json]:
         if plain.method == "tools/call" and plain.params is not None and _is_usual_call(plain.params):
-            asked = Asked(plain.id, plain.method, plain.params, origin.caller, "http", origin.session_id)
-            return await self._handlers.answer_call(asked, plain.params["name"], plain.params.get("arguments") or {})
-        exchange = _Exchange(plain.id, ServerMessageMetadata(request_context=Request(origin.scope)))
-        connection = Connection.from_envelope(plain.version, None, None)
+            return await self._handlers.answer_call(plain, plain.params["name"], plain.params.get("arguments") or {})
+        exchange = _Exchange(plain.id, ServerMessageMetadata(request_context=Request(scope)))
+        connection = Connection.from_envelope(version, None, None)
         return await serve_one(
             self._server, exchange, plain.method, plain.params, connection=connection, lifespan_state={}
         )
 
 
-def _is_usual_call(params: dict[str, Json]) -> bool:
+def _is_usual_call(params: Mapping[str, Json]) -> bool:
     """Whether the kernel, which builds a session and five models for a call, would find nothing to say."""
     if not params.keys() <= _CALL_MEMBERS or not isinstance(params.get("name"), str):
         return False
     if not isinstance(params.get("arguments", {}), dict):
         return False
-    meta = params.get("_meta", {})
+    if "_meta" not in params:
+        return True
+    meta = params["_meta"]
     if not isinstance(meta, dict):
         return False
     token = meta.get("progressToken", 0)

@@ -5,8 +5,8 @@ Must not remember keys, which change who may ask but nothing of this, nor refusa
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,7 +38,7 @@ def take_fields(scope: Scope) -> Fields:
     if given is not None:
         headers = [header for header in headers if header[0] != REQUEST_ID]
     if given is None or _USABLE_ID.fullmatch(given) is None:
-        fields[REQUEST_ID] = secrets.token_hex(16).encode()
+        fields[REQUEST_ID] = os.urandom(16).hex().encode()
     scope["headers"] = [*headers, (REQUEST_ID, fields[REQUEST_ID])]
     return fields
 

@@ -5,7 +5,6 @@ Must never write to stdout, and never contents, keys or exception messages (a va
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import traceback
@@ -49,9 +48,4 @@ def configure_logging() -> None:
 
 
 def log_request(**fields: str | float | None) -> None:
-    """In the next turn of the event loop: the answer, when it is ready, leaves before its line is written."""
-    asyncio.get_running_loop().call_soon(_write, {name: value for name, value in fields.items() if value is not None})
-
-
-def _write(fields: dict[str, str | float]) -> None:
-    REQUESTS.info("request", extra={"fields": fields})
+    REQUESTS.info("request", extra={"fields": {name: value for name, value in fields.items() if value is not None}})

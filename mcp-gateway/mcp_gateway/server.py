@@ -5,6 +5,7 @@ Must not know HTTP or stdio beyond the headers of the request it is given, and m
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import uuid
@@ -243,14 +244,18 @@ class Handlers:
             status = "cancelled" if cancelled else "error"
             raise
         finally:
-            log_request(
-                request_id=asked.caller.request_id,
-                transport=asked.transport,
-                method=asked.method,
-                tool=self._tool_name(asked),
-                status=status,
-                duration_ms=round((time.perf_counter() - started) * 1000, 1),
-            )
+            # In the loop's next turn: an answer that is ready leaves before its line is written.
+            asyncio.get_running_loop().call_soon(self._log, asked, status, time.perf_counter() - started)
+
+    def _log(self, asked: Asked, status: str, seconds: float) -> None:
+        log_request(
+            request_id=asked.caller.request_id,
+            transport=asked.transport,
+            method=asked.method,
+            tool=self._tool_name(asked),
+            status=status,
+            duration_ms=round(seconds * 1000, 1),
+        )
 
     async def _run_cancellable(self, asked: Asked, work: Callable[[], Awaitable[Result]]) -> Result:
         with self._gateway.in_flight.track(str(asked.session_id), str(asked.id)):
