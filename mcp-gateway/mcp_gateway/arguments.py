@@ -138,6 +138,9 @@ def _check_bounds(argument: Argument, value: float) -> None:
 
 def _check_text_and_numbers(name: str, value: Json) -> None:
     """Refuse what no store can keep, wherever it hides: NUL, lone surrogates, NaN, huge integers, deep nesting."""
+    if not isinstance(value, dict | list):  # nearly always
+        _check_scalar(name, value)
+        return
     level: list[Json] = [value]
     for _ in range(_DEPTH_MAX + 1):
         if not level:

@@ -18,18 +18,17 @@ import pydantic_core
 from mcp.server import Server
 from mcp.server.connection import Connection
 from mcp.server.runner import serve_one
-from mcp.server.streamable_http import REQUEST_CANCELLED, check_accept_headers
+from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
-from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR, ErrorData
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types import INTERNAL_ERROR, ErrorData
 from starlette.requests import Request
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
-from mcp_gateway.client import Json
+from mcp_gateway.client import Caller, Json
 from mcp_gateway.server import Asked, Handlers
 
 # Requests that need nothing but their answer. `initialize` decides about the session and stays with the SDK.
@@ -53,24 +52,12 @@ _TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=Fa
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """One request whose envelope is in order; its params are checked by the kernel."""
+def read_plain(body: bytes, caller: Caller, session_id: str | None) -> Asked | None:
+    """One request whose envelope is in order; its params are checked by the kernel.
 
-    version: str
-    id: int | str
-    method: str
-    params: dict[str, Json] | None
-
-
-def read_plain(request: Request, body: bytes) -> Plain | None:
-    """None for everything that the SDK has to look at: other methods and versions, batches, what it would refuse."""
-    headers = request.headers
-    version = headers.get("mcp-protocol-version", DEFAULT_NEGOTIATED_VERSION)
-    if version not in HANDSHAKE_PROTOCOL_VERSIONS or headers.get("content-type", "").partition(";")[0] != _JSON:
-        return None
-    if not all(check_accept_headers(request)):
-        return None
+    None for everything that the SDK has to look at: other methods, batches, what it would refuse. heads.py does the same
+    for heads.
+    """
     try:
         message = pydantic_core.from_json(body)  # the SDK's parser: numbers and doubled keys are read as it reads them
     except ValueError:
@@ -84,7 +71,7 @@ def read_plain(request: Request, body: bytes) -> Plain | None:
         return None
     if params is not None and not isinstance(params, dict):
         return None
-    return Plain(version, request_id, method, params)
+    return Asked(request_id, method, params, caller, "http", session_id)
 
 
 class Direct:
@@ -96,11 +83,11 @@ class Direct:
         self._handlers = handlers
         self._quiet_seconds = quiet_seconds
 
-    async def answer(self, plain: Plain, request: Request, receive: Receive, send: Send) -> None:
-        """A client that goes away cancels its request, as in the SDK's transport."""
+    async def answer(self, plain: Asked, version: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """A client that goes away cancels its request, as in the SDK's transport. `version`: of the protocol."""
         beside = _Beside(receive, send, self._quiet_seconds)
         try:
-            message = await self._answered(plain, request)
+            message = await self._answered(plain, version, scope)
         except asyncio.CancelledError:
             if beside.settle_departure():
                 return
@@ -111,10 +98,10 @@ class Direct:
         given_up = message.get("error", {}).get("code") == REQUEST_CANCELLED
         await beside.send_last(pydantic_core.to_json(message), events=given_up)
 
-    async def _answered(self, plain: Plain, request: Request) -> dict[str, Json]:
+    async def _answered(self, plain: Asked, version: str, scope: Scope) -> dict[str, Json]:
         """The JSON-RPC message."""
         try:
-            result = await self._result(plain, request)
+            result = await self._result(plain, version, scope)
         except Exception as problem:
             error = handler_exception_to_error_data(problem)
             if error is None:
@@ -124,24 +111,25 @@ class Direct:
             return {"jsonrpc": "2.0", "id": plain.id, "error": told}
         return {"jsonrpc": "2.0", "id": plain.id, "result": result}
 
-    async def _result(self, plain: Plain, request: Request) -> dict[str, Json]:
+    async def _result(self, plain: Asked, version: str, scope: Scope) -> dict[str, Json]:
         if plain.method == "tools/call" and plain.params is not None and _is_usual_call(plain.params):
-            asked = Asked(plain.id, plain.method, plain.params, request.headers)
-            return await self._handlers.answer_call(asked, plain.params["name"], plain.params.get("arguments") or {})
-        exchange = _Exchange(plain.id, ServerMessageMetadata(request_context=request))
-        connection = Connection.from_envelope(plain.version, None, None)
+            return await self._handlers.answer_call(plain, plain.params["name"], plain.params.get("arguments") or {})
+        exchange = _Exchange(plain.id, ServerMessageMetadata(request_context=Request(scope)))
+        connection = Connection.from_envelope(version, None, None)
         return await serve_one(
             self._server, exchange, plain.method, plain.params, connection=connection, lifespan_state={}
         )
 
 
-def _is_usual_call(params: dict[str, Json]) -> bool:
+def _is_usual_call(params: Mapping[str, Json]) -> bool:
     """Whether the kernel, which builds a session and five models for a call, would find nothing to say."""
     if not params.keys() <= _CALL_MEMBERS or not isinstance(params.get("name"), str):
         return False
     if not isinstance(params.get("arguments", {}), dict):
         return False
-    meta = params.get("_meta", {})
+    if "_meta" not in params:
+        return True
+    meta = params["_meta"]
     if not isinstance(meta, dict):
         return False
     token = meta.get("progressToken", 0)

@@ -23,6 +23,7 @@ _QUOTES_BYTES = 2
 # Below this many characters a hit says too little; then whole hits move to the next page instead.
 _CONTENT_CHARS_MIN = 400
 _SUMMARY_CHARS_MAX = 1_000
+_SHELL = ("id", "kind", "score", "summary", "occurred_at", "outcome", "category", "agent_id", "task_id", "conflict_id")
 # Tags and metadata ride along only while small; the resource has them whole.
 _EXTRAS_BYTES_MAX = 2_000
 # A text of an answer that is not a list of hits keeps at least this much, then its lists get shorter.
@@ -130,11 +131,12 @@ def written(answer: Mapping[str, Json]) -> dict[str, Json]:
 
 def _shell(memory: Mapping[str, Json]) -> dict[str, Json]:
     """A hit without its content: what a model needs to judge and to refer to it."""
-    shell = _kept(memory, ("id", "kind", "score"))
-    summary = str(memory.get("summary") or "")
+    shell = _kept(memory, _SHELL)
+    summary = str(shell.get("summary") or "")
     if summary and summary != memory.get("content"):
         shell["summary"] = _cut(summary, _SUMMARY_CHARS_MAX)
-    shell |= _kept(memory, ("occurred_at", "outcome", "category", "agent_id", "task_id", "conflict_id"))
+    else:
+        shell.pop("summary", None)
     for name in ("tags", "metadata"):
         value = memory.get(name)
         if value and _quoted_fits(to_text(value), _EXTRAS_BYTES_MAX):
@@ -185,7 +187,7 @@ def _cost(value: Json) -> int:
 
 
 def _kept(memory: Mapping[str, Json], names: Sequence[str]) -> dict[str, Json]:
-    return {name: memory[name] for name in names if memory.get(name) is not None}
+    return {name: value for name in names if (value := memory.get(name)) is not None}
 
 
 def _cut(text: str, chars: int) -> str:

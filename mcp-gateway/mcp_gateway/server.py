@@ -5,6 +5,7 @@ Must not know HTTP or stdio beyond the headers of the request it is given, and m
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import uuid
@@ -14,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import anyio
 from mcp.server import CacheHint, Server, ServerRequestContext
@@ -71,7 +72,7 @@ Context = ServerRequestContext[Any, Any]
 Result = TypeVar("Result")
 
 # Of the message being handled; every message has its own task.
-_request_id: ContextVar[str] = ContextVar("request_id")
+_caller: ContextVar[Caller] = ContextVar("caller")
 
 
 @dataclass(frozen=True)
@@ -96,12 +97,14 @@ async def open_gateway(settings: GatewaySettings, tools: Sequence[Tool] = ALL_TO
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, whichever way it came; `headers` is None on stdio."""
+    """A request, whichever way it came; on stdio there are no sessions."""
 
     id: int | str
     method: str
     params: Mapping[str, Json] | None
-    headers: Headers | None
+    caller: Caller
+    transport: Literal["http", "stdio"]
+    session_id: str | None = None
 
 
 def create_server(gateway: Gateway) -> Server[Any]:
@@ -149,7 +152,7 @@ class Handlers:
         self._gateway = gateway
 
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
-        text, failed = await self._call(params.name, params.arguments or {}, self._caller(_headers(ctx)))
+        text, failed = await self._call(params.name, params.arguments or {}, _caller.get())
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed)
 
     async def answer_call(self, asked: Asked, name: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
@@ -159,7 +162,7 @@ class Handlers:
         """
 
         async def answered() -> dict[str, Json]:
-            text, failed = await self._call(name, arguments, self._caller(asked.headers))
+            text, failed = await self._call(name, arguments, asked.caller)
             return {"content": [{"text": text, "type": "text"}], "isError": failed}
 
         return await self._watched(asked, answered)
@@ -188,7 +191,7 @@ class Handlers:
 
     async def read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         try:
-            text = await self._read(str(params.uri), self._caller(_headers(ctx)))
+            text = await self._read(str(params.uri), _caller.get())
         except BadArguments as problem:
             raise MCPError(INVALID_PARAMS, str(problem)) from None
         except ServiceFailure as failure:
@@ -225,16 +228,15 @@ class Handlers:
         """Around every message: log requests, and make those of an HTTP session cancellable."""
         if ctx.request_id is None:
             return await call_next(ctx)
-        asked = Asked(ctx.request_id, ctx.method, ctx.params, _headers(ctx))
+        asked = self._asked(ctx, ctx.request_id)
+        _caller.set(asked.caller)
         return await self._watched(asked, partial(call_next, ctx))
 
     async def _watched(self, asked: Asked, work: Callable[[], Awaitable[Result]]) -> Result:
         started = time.perf_counter()
-        request_id = uuid.uuid4().hex if asked.headers is None else asked.headers[REQUEST_ID_HEADER]
-        _request_id.set(request_id)
         status = "cancelled"
         try:
-            result = await self._run_cancellable(asked, work)
+            result = await (work() if asked.session_id is None else self._run_cancellable(asked, work))
             status = "tool_error" if isinstance(result, dict) and result.get("isError") else "ok"
             return result
         except Exception as error:
@@ -242,20 +244,21 @@ class Handlers:
             status = "cancelled" if cancelled else "error"
             raise
         finally:
-            log_request(
-                request_id=request_id,
-                transport="stdio" if asked.headers is None else "http",
-                method=asked.method,
-                tool=self._tool_name(asked),
-                status=status,
-                duration_ms=round((time.perf_counter() - started) * 1000, 1),
-            )
+            # In the loop's next turn: an answer that is ready leaves before its line is written.
+            asyncio.get_running_loop().call_soon(self._log, asked, status, time.perf_counter() - started)
+
+    def _log(self, asked: Asked, status: str, seconds: float) -> None:
+        log_request(
+            request_id=asked.caller.request_id,
+            transport=asked.transport,
+            method=asked.method,
+            tool=self._tool_name(asked),
+            status=status,
+            duration_ms=round(seconds * 1000, 1),
+        )
 
     async def _run_cancellable(self, asked: Asked, work: Callable[[], Awaitable[Result]]) -> Result:
-        session_id = None if asked.headers is None else asked.headers.get(SESSION_HEADER)
-        if session_id is None:
-            return await work()
-        with self._gateway.in_flight.track(session_id, str(asked.id)):
+        with self._gateway.in_flight.track(str(asked.session_id), str(asked.id)):
             return await work()
         raise MCPError(_REQUEST_CANCELLED, "Request cancelled")
 
@@ -266,18 +269,17 @@ class Handlers:
         name = (asked.params or {}).get("name")
         return name if isinstance(name, str) and name in self._gateway.tools else "unknown"
 
-    def _caller(self, headers: Headers | None) -> Caller:
+    def _asked(self, ctx: Context, id: int | str) -> Asked:
         """Over HTTP the caller's own key, never the gateway's; on stdio the key of the environment."""
-        if headers is not None:
+        if ctx.request is not None:
+            headers: Headers = ctx.request.headers
             authorization = headers.get("authorization")
-            return Caller(_request_id.get(), authorization.encode("latin-1") if authorization is not None else None)
-        key = self._gateway.settings.api_key
-        header = f"Bearer {key.get_secret_value().strip()}".encode() if key is not None else None
-        return Caller(_request_id.get(), header)
-
-
-def _headers(ctx: Context) -> Headers | None:
-    return None if ctx.request is None else ctx.request.headers
+            key = authorization.encode("latin-1") if authorization is not None else None
+            caller = Caller(headers[REQUEST_ID_HEADER], key)
+            return Asked(id, ctx.method, ctx.params, caller, "http", headers.get(SESSION_HEADER))
+        own = self._gateway.settings.api_key
+        key = f"Bearer {own.get_secret_value().strip()}".encode() if own is not None else None
+        return Asked(id, ctx.method, ctx.params, Caller(uuid.uuid4().hex, key), "stdio")
 
 
 async def _fitted(answer: Json, bytes_max: int, rest: str) -> str:

@@ -64,9 +64,10 @@ async def test_what_finds_no_free_connection_in_time_was_not_sent() -> None:
     bounds = {"gateway_upstream_connections_max": 1, "gateway_upstream_timeout_seconds": 0.5}
     async with serving(lambda _number: b"") as (server, url), asking(url, **bounds) as client:
         answers = await asyncio.gather(*(change(client, "POST") for _ in range(3)), return_exceptions=True)
-    assert sorted(type(answer).__name__ for answer in answers) == ["NotSent", "NotSent", "Unanswered"]
-    assert [answer.timed_out for answer in answers if isinstance(answer, Unanswered)] == [True]
-    assert len(server.requests) == 1
+    # All run out of time at once: the second may still get the connection that the first one leaves, but then it was sent.
+    sent = [answer for answer in answers if not isinstance(answer, NotSent)]
+    assert len(sent) == len(server.requests) < len(answers)
+    assert all(isinstance(answer, Unanswered) and answer.timed_out for answer in sent)
 
 
 async def test_a_connection_that_nobody_takes_was_not_sent() -> None:

@@ -12,10 +12,13 @@ import httpx
 import pytest
 from gateway_running import gateway_thread
 from gateway_stand_in import Silence, StandIn, problem
-from starlette.requests import Request
 
 from mcp_gateway import http_transport
-from mcp_gateway.direct import METHODS, Direct, Plain, read_plain
+from mcp_gateway.client import Caller
+from mcp_gateway.direct import METHODS, Direct, read_plain
+from mcp_gateway.http_transport import create_app
+from mcp_gateway.server import Asked, open_gateway
+from mcp_gateway.settings import GatewaySettings
 from mcp_gateway.tools import ALL_TOOLS
 
 pytestmark = pytest.mark.asyncio
@@ -126,14 +129,14 @@ class Ways:
     def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self._url = url
         self._monkeypatch = monkeypatch
-        self.taken: list[Plain | None] = []
+        self.taken: list[Asked | None] = []
 
-    def _note(self, request: Request, body: bytes) -> Plain | None:
-        self.taken.append(read_plain(request, body))
+    def _note(self, body: bytes, caller: Caller, session_id: str | None) -> Asked | None:
+        self.taken.append(read_plain(body, caller, session_id))
         return self.taken[-1]
 
     async def post(self, body: bytes, headers: dict[str, str], *, short: bool) -> httpx.Response:
-        way = self._note if short else lambda request, body: None
+        way = self._note if short else lambda *_: None
         self._monkeypatch.setattr(http_transport, "read_plain", way)
         async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
             return await client.post(self._url, content=body, headers=STANDARD | headers)
@@ -165,9 +168,13 @@ def message(response: httpx.Response) -> bytes:
     return response.content
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """What was logged about requests since the last time, without what is never the same."""
-    lines = [record.fields for record in caplog.records if record.name == "mcp_gateway.requests"]  # type: ignore[attr-defined]
+async def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """What was logged about the last request, without what is never the same. The answer may be here before its line."""
+    lines: list[dict[str, Any]] = []
+    async with asyncio.timeout(5):
+        while not lines:
+            await asyncio.sleep(0.001)
+            lines = [record.fields for record in caplog.records if record.name == "mcp_gateway.requests"]  # type: ignore[attr-defined]
     caplog.clear()
     return [{k: v for k, v in line.items() if k not in ("request_id", "duration_ms")} for line in lines]
 
@@ -182,9 +189,9 @@ async def test_both_ways_answer_alike_in_every_version(
     for name, body in (SHORT | down).items():
         with caplog.at_level(logging.INFO, "mcp_gateway"):
             short = await ways.post(body, {"mcp-protocol-version": version}, short=True)
-            logged = told(caplog)
+            logged = await told(caplog)
             long = await ways.post(body, {"mcp-protocol-version": version}, short=False)
-            assert logged == told(caplog), name
+            assert logged == await told(caplog), name
         assert ways.took_the_short_one(), name
         assert short.headers["content-type"] == "application/json", name
         assert short.headers["content-length"] == str(len(short.content)), name
@@ -280,7 +287,7 @@ async def test_a_client_that_leaves_takes_its_call_along(
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
         assert await asyncio.to_thread(silence.closed.wait, 5)
-    assert [line["status"] for line in told(caplog)] == ["cancelled"]
+    assert [line["status"] for line in await told(caplog)] == ["cancelled"]
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
@@ -301,10 +308,32 @@ async def test_who_ends_a_call_whose_client_left_is_still_heard(also_ended: bool
     async def refuse(message: Any) -> None:
         raise AssertionError(message)
 
-    plain = Plain("2025-06-18", 1, "tools/call", {"name": "memory_search"})
+    plain = Asked(1, "tools/call", {"name": "memory_search"}, Caller("r-1"), "http")
     direct = Direct(None, Waiting(), quiet_seconds=15)  # type: ignore[arg-type]
-    answering = asyncio.create_task(direct.answer(plain, Request({"type": "http", "headers": []}), gone, refuse))
+    answering = asyncio.create_task(direct.answer(plain, "2025-06-18", {}, gone, refuse))
     await asyncio.wait({answering}, timeout=5)
     assert answering.done()
     assert answering.cancelled() == also_ended
     assert bool(answering.cancelling()) == also_ended
+
+
+async def test_an_answer_leaves_before_its_line_is_written(
+    service: StandIn, service_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": called("memory_search", SEARCH)}
+
+    async def send(message: Any) -> None:
+        sent.append((message["type"], len(lines())))
+
+    def lines() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.name == "mcp_gateway.requests"]
+
+    sent: list[tuple[str, int]] = []
+    headers = [(name.encode(), value.encode()) for name, value in (STANDARD | {"host": "localhost"}).items()]
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers}
+    async with open_gateway(GatewaySettings(service_url=service_url)) as gateway:
+        with caplog.at_level(logging.INFO, "mcp_gateway"):
+            await create_app(gateway)(scope, receive, send)
+            assert sent == [("http.response.start", 0), ("http.response.body", 0)]
+            assert len(await told(caplog)) == 1

@@ -7,7 +7,7 @@ from mcp_gateway.advice import Effect
 from mcp_gateway.arguments import Argument
 from mcp_gateway.client import Json, path_segment
 from mcp_gateway.errors import BadArguments, Refused
-from mcp_gateway.tools.tool import USER_ID, Call, Tool
+from mcp_gateway.tools.tool import USER_ID, Call, Tool, meanwhile
 
 HITS_MAX = 100
 _NO_MEMORY = "There is no memory with this id: it was deleted, has expired or is someone else's. Search for it again."
@@ -41,11 +41,12 @@ async def _search_episodes(call: Call) -> Json:
 
 async def _page(call: Call, question: dict[str, Json], cursor: cursors.HitsCursor | None) -> Json:
     """REST search has no cursor: a later page is a deeper search with the earlier hits left out."""
-    mark = cursors.fingerprint(question)
-    if cursor is not None and cursor.question != mark:
+    if cursor is not None and cursor.question != cursors.fingerprint(question):
         raise BadArguments("'cursor' belongs to another search. Repeat its arguments unchanged, or leave it out.")
     offset = cursor.offset if cursor is not None else 0
     limit = min(offset + call.get("top_k"), HITS_MAX)
+    # Nearly always a page holds as many hits as were asked for.
+    usual_cursor = meanwhile(lambda: _cursor(limit, question))
     answer = await call.service.read(call.caller, "POST", "/v1/memories/search", body={**question, "limit": limit})
     found = answer["results"]
     rest = {name: answer[name] for name in ("degraded", "retrieval_id") if answer.get(name)}
@@ -55,8 +56,14 @@ async def _page(call: Call, question: dict[str, Json], cursor: cursors.HitsCurso
     page = results.fit_hits(found[offset:], call.settings.gateway_result_bytes_max - 200, rest)
     reached = offset + page.taken
     more = reached < len(found) or (len(found) == limit < HITS_MAX)
-    following = {"next_cursor": cursors.encode(cursors.HitsCursor(reached, mark))} if more else {}
-    return {"results": page.hits, **rest, **following}
+    if not more:
+        return {"results": page.hits, **rest}
+    following = usual_cursor() if reached == limit else _cursor(reached, question)
+    return {"results": page.hits, **rest, "next_cursor": following}
+
+
+def _cursor(offset: int, question: dict[str, Json]) -> str:
+    return cursors.encode(cursors.HitsCursor(offset, cursors.fingerprint(question)))
 
 
 async def _write(call: Call) -> Json:

@@ -5,8 +5,10 @@ Must not contain a tool itself.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from mcp_gateway.access import AccessDesk
 from mcp_gateway.advice import Effect
@@ -14,6 +16,8 @@ from mcp_gateway.arguments import Argument
 from mcp_gateway.client import Caller, Json, ServiceClient
 from mcp_gateway.errors import BadArguments
 from mcp_gateway.settings import GatewaySettings
+
+Value = TypeVar("Value")
 
 USER_ID = Argument(
     "user_id", "string", "Whose memories. Leave it out: the default is set by the gateway or bound to the API key."
@@ -60,6 +64,20 @@ class Tool:
     idempotent: bool = False
     rest: str = "Ask for less at once."
     renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+def meanwhile(work: Callable[[], Value]) -> Callable[[], Value]:
+    """`work`, which the event loop does as soon as it waits for something else (the service), so that what comes next
+    finds it done; at the latest when its value is asked for. `work` must not fail."""
+    made: list[Value] = []
+
+    def value() -> Value:
+        if not made:
+            made.append(work())
+        return made[0]
+
+    asyncio.get_running_loop().call_soon(value)
+    return value
 
 
 async def find_user_id(given: Json, settings: GatewaySettings, access: AccessDesk, caller: Caller) -> str:
