@@ -31,17 +31,13 @@ _MCP_HEADERS = "accept: application/json, text/event-stream\r\nmcp-protocol-vers
 
 
 def working_memory(stack: Stack, series: Series, count: int) -> None:
-    """GET and PUT of one task over HTTP, and redis-py's GET and SET of the same JSON on the same server, taking turns call by call.
-
-    A ping before redis-py's first call, not counted, lets the service finish what it does behind its last answer.
-    """
+    """GET and PUT of one task over HTTP, and redis-py's GET and SET of the same JSON on the same server, taking turns call by call."""
     raw = redis.Redis.from_url(stack.redis_url())
     line, body = stack.line(), json.dumps(_TASK).encode()
     address = "/v1/working-memory/bench-task"
     line.raw("PUT", address, body)
     stored = line.raw("GET", f"{address}?user_id=worker")
     calls: dict[str, Callable[[], object]] = {
-        "working_ping.redis_ms": raw.ping,
         "working_get.redis_ms": lambda: raw.get("bench:raw"),
         "working_set.redis_ms": lambda: raw.set("bench:raw", stored, ex=7200),
         "working_get.ours_ms": lambda: line.raw("GET", f"{address}?user_id=worker"),
