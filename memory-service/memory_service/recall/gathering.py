@@ -5,7 +5,7 @@ ranking needs of their finds is read meanwhile, and of the vector lane's only wh
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
@@ -41,7 +41,7 @@ class Gathered:
     def ids(self, best: int) -> list[Key]:
         """Every candidate, the best of each lane first; of a lane that lists without vectors at most `best`."""
         hits = [hit.key for hit in self.hits.hits] if self.hits else []
-        return _interleaved([hits] if self.hits else [], self.scores.values(), best)
+        return _interleaved(hits, self.scores.values(), best)
 
 
 class Gathering:
@@ -129,8 +129,8 @@ class Gathering:
         return await self._postgres.read(lambda c: rank_facts(c, ids, sql, head, tail))
 
 
-def _interleaved(first: Sequence[Sequence[Key]], lanes: Any, best: int) -> list[Key]:
-    lists = [*first, *(list(islice(scores, best)) for scores in lanes)]
+def _interleaved(hits: Sequence[Key], lanes: Iterable[LaneScores], best: int) -> list[Key]:
+    lists = [hits, *(list(islice(scores, best)) for scores in lanes)]
     ids = dict.fromkeys(chain.from_iterable(zip_longest(*lists)))
     ids.pop(None, None)
     return list(ids)

@@ -298,8 +298,8 @@ def _narrow(chosen: MemoryFilter, ids: Sequence[UUID] | None) -> list[Json]:
         must.append(_any("memory_id", [str(i) for i in ids]))
     if chosen.kinds and not {*MEMORY_KINDS} <= {*chosen.kinds}:
         must.append(_any("kind", chosen.kinds))
-    scopes = {"agent_id": chosen.agent_id, "session_id": chosen.session_id, "task_id": chosen.task_id}
-    must += [_any(name, (value,)) for name, value in scopes.items() if value is not None]
+    named = {"agent_id": chosen.agent_id, "session_id": chosen.session_id, "task_id": chosen.task_id}
+    must += [_any(name, (value,)) for name, value in named.items() if value is not None]
     if chosen.tags:
         alternatives = [chosen.tags] if chosen.tag_match == "any" else [(tag,) for tag in chosen.tags]
         must += [_any("tags", tags) for tags in alternatives]

@@ -36,11 +36,11 @@ class StoredPoints:
 
     async def page(self, tenant: str, offset: str | None, limit: int) -> tuple[list[StoredPoint], str | None]:
         """The next `limit` points of a tenant by id, and where the page after it begins (None: this was the last)."""
-        return await self._scroll([_equals("tenant", tenant)], offset, limit)
+        return await self._scroll([equals("tenant", tenant)], offset, limit)
 
     async def of(self, tenant: str, memory_ids: Sequence[UUID], limit: int) -> list[StoredPoint]:
         """All points of these memories, read in pages of `limit`."""
-        must = [_equals("tenant", tenant), {"key": "memory_id", "match": {"any": [str(i) for i in memory_ids]}}]
+        must = [equals("tenant", tenant), {"key": "memory_id", "match": {"any": [str(i) for i in memory_ids]}}]
         found, offset = await self._scroll(must, None, limit)
         while offset is not None:
             more, offset = await self._scroll(must, offset, limit)
@@ -69,7 +69,8 @@ class StoredPoints:
         return [_point(point) for point in found["points"]], None if following is None else str(following)
 
 
-def _equals(key: str, value: str) -> Json:
+def equals(key: str, value: str) -> Json:
+    """The condition of a filter."""
     return {"key": key, "match": {"value": value}}
 
 

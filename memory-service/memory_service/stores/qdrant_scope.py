@@ -8,6 +8,7 @@ from typing import Any
 from memory_service.domain import Json
 from memory_service.stores.qdrant_http import QdrantHttp
 from memory_service.stores.qdrant_payload import EXPERIENCE_KIND, SCOPE, scope_of
+from memory_service.stores.qdrant_points import equals
 
 PAGE_POINTS = 500
 FIELDS = ("tenant", "user_id", "kind", "state")
@@ -37,11 +38,9 @@ def _operations(points: list[Json]) -> list[Json]:
         if all(isinstance(value, str) for value in read):
             alike.setdefault(read, []).append(point["id"])
     made = []
-    for (tenant, user_id, kind, state), ids in alike.items():
+    for read, ids in alike.items():
+        tenant, user_id, kind, state = read
         scope = scope_of(tenant, user_id, kind if kind == EXPERIENCE_KIND else state)
-        same = [
-            {"key": name, "match": {"value": value}}
-            for name, value in zip(FIELDS, (tenant, user_id, kind, state), strict=True)
-        ]
-        made.append({"set_payload": {"payload": {SCOPE: scope}, "filter": {"must": [{"has_id": ids}, *same]}}})
+        unchanged = [equals(name, value) for name, value in zip(FIELDS, read, strict=True)]
+        made.append({"set_payload": {"payload": {SCOPE: scope}, "filter": {"must": [{"has_id": ids}, *unchanged]}}})
     return made
