@@ -39,6 +39,13 @@ def new_user(word: str = "user") -> str:
     return f"{word}-{uuid4().hex[:12]}"
 
 
+def new_word(beginning: str) -> str:
+    """A word that no text holds by chance: letters only, since the figures of a hexadecimal one are terms of their own
+    that dates and counts hold too ("flamingo0306…" finds "03 March").
+    """
+    return beginning + uuid4().hex[:8].translate(str.maketrans("0123456789", "ghjklmnpqr"))
+
+
 # What a search or a write goes on without when it is late: on a busy machine a test would see what it does not ask about.
 PATIENT = {"search": {"lane_deadline_s": 15.0}, "write": {"similar_deadline_s": 15.0}}
 

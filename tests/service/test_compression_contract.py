@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import httpx
 import pytest
@@ -19,6 +19,7 @@ from service_running import (
     indexed,
     listed,
     new_user,
+    new_word,
     problem_of,
     proxied,
     search,
@@ -350,7 +351,7 @@ async def test_a_restored_source_is_back_and_the_summary_is_made_anew_without_it
 async def test_an_erased_source_leaves_no_word_in_summary_versions_vectors_or_answers(
     world: World, clock: Clock, user: str
 ) -> None:
-    secret = f"flamingo{uuid4().hex[:8]}"
+    secret = new_word("flamingo")
     ids = await write_weather(world, clock, user, CITIES[:5])
     (told,) = await write_weather(
         world, clock, user, (secret,), tags=[secret], entities=[secret], metadata={"k": secret}
@@ -521,7 +522,7 @@ async def test_a_summary_that_is_moved_takes_its_sources_along(
 async def test_a_corrected_source_is_told_anew_and_its_old_text_lives_on_in_no_summary(
     world: World, clock: Clock, user: str
 ) -> None:
-    secret = f"flamingo{uuid4().hex[:8]}"
+    secret = new_word("flamingo")
     (told,) = await write_weather(
         world, clock, user, ("Oslo",), content=f"Called the weather API for {secret} on 01 March", tags=[secret]
     )
@@ -600,7 +601,7 @@ async def test_sources_changed_erased_and_restored_at_once_leave_a_summary_of_wh
 async def test_a_source_that_an_import_replaces_is_told_anew_too(
     world: World, clock: Clock, backends: Backends, user: str
 ) -> None:
-    secret = f"flamingo{uuid4().hex[:8]}"
+    secret = new_word("flamingo")
     told, *_ = await write_weather(world, clock, user, (secret, *CITIES[:4]), tool_calls=[weather_call("Oslo")])
     await grown_cold(world, clock, user)
     await job(world, "compress")

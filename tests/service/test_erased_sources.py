@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
-from service_running import Backends, World, new_user, serving, until
+from service_running import Backends, World, new_user, new_word, serving, until
 
 from memory_service.domain import utc_now
 from memory_service.stores.postgres import changes
@@ -71,7 +71,7 @@ async def points(world: World, experience_id: str) -> int:
 async def test_a_lesson_of_one_episode_goes_with_it_from_rows_versions_kept_answers_and_vectors(
     world: World, user: str
 ) -> None:
-    client, secret = world.client, f"heron{uuid4().hex[:8]}"
+    client, secret = world.client, new_word("heron")
     episode, lesson = await task(client, user, secret, **{"Idempotency-Key": f"end-{user}"})
     assert secret in lesson["rationale"]
     assert lesson["source_memory_ids"] == [episode]
@@ -99,7 +99,7 @@ async def _there(world: World, experience_id: str, count: int) -> bool:
 async def test_a_lesson_that_another_run_taught_too_stays_without_the_quotation_under_a_new_id(
     world: World, user: str
 ) -> None:
-    client, secret, other = world.client, f"stork{uuid4().hex[:8]}", f"crane{uuid4().hex[:8]}"
+    client, secret, other = world.client, new_word("stork"), new_word("crane")
     first, lesson = await task(client, user, secret)
     second, again = await task(client, user, other)
     assert again["id"] == lesson["id"]
@@ -129,7 +129,7 @@ async def test_a_lesson_that_another_run_taught_too_stays_without_the_quotation_
 
 
 async def test_a_lesson_keeps_its_words_when_only_a_later_source_is_erased(world: World, user: str) -> None:
-    client, secret, other = world.client, f"stork{uuid4().hex[:8]}", f"crane{uuid4().hex[:8]}"
+    client, secret, other = world.client, new_word("stork"), new_word("crane")
     first, lesson = await task(client, user, secret)
     second, _ = await task(client, user, other)
     assert (await client.delete(f"/v1/memories/{second}")).status_code == 204
@@ -141,7 +141,7 @@ async def test_a_lesson_keeps_its_words_when_only_a_later_source_is_erased(world
 async def test_a_lesson_that_somebody_gave_without_a_memory_outlives_the_episode_that_told_it_first(
     client: httpx.AsyncClient, user: str
 ) -> None:
-    secret = f"stork{uuid4().hex[:8]}"
+    secret = new_word("stork")
     episode, lesson = await task(client, user, secret)
     by_hand = {"user_id": user, "task_type": "fetch", "conditions": lesson["conditions"], "action": lesson["action"]}
     assert (await client.post("/v1/experiences", json=by_hand)).json()["status"] == "reinforced"
@@ -164,7 +164,7 @@ async def test_a_lesson_by_hand_is_its_writers_words_and_only_loses_the_source(
 
 
 async def test_an_expired_episode_takes_its_lesson_along_when_it_is_purged(world: World, user: str) -> None:
-    client, secret = world.client, f"heron{uuid4().hex[:8]}"
+    client, secret = world.client, new_word("heron")
     episode, _ = await task(client, user, secret)
     ends = (utc_now() + timedelta(seconds=0.5)).isoformat()
     assert (await client.patch(f"/v1/memories/{episode}", json={"expires_at": ends})).status_code == 200
@@ -174,7 +174,7 @@ async def test_an_expired_episode_takes_its_lesson_along_when_it_is_purged(world
 
 
 async def test_a_purge_mends_what_an_earlier_version_left_of_erased_episodes(world: World, user: str) -> None:
-    client, secret, other = world.client, f"heron{uuid4().hex[:8]}", f"crane{uuid4().hex[:8]}"
+    client, secret, other = world.client, new_word("heron"), new_word("crane")
     alone, dropped = await task(client, user, secret)
     shared_by = new_user()
     first, kept = await task(client, shared_by, other)
@@ -196,7 +196,7 @@ async def test_an_episode_erased_while_its_task_is_finished_leaves_no_lesson(
     world: World, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the episode and the lessons, which are two transactions."""
-    client, secret = world.client, f"heron{uuid4().hex[:8]}"
+    client, secret = world.client, new_word("heron")
     finishing = world.runtime.finishing
     original, erased = finishing._judge, list[str]()
 
@@ -223,7 +223,7 @@ async def test_an_episode_erased_while_its_task_is_finished_leaves_no_lesson(
 async def test_a_file_does_not_bring_back_a_lesson_whose_source_was_erased_here(
     backends: Backends, client: httpx.AsyncClient, user: str
 ) -> None:
-    secret = f"heron{uuid4().hex[:8]}"
+    secret = new_word("heron")
     episode, lesson = await task(client, user, secret)
     lines = (await client.get("/v1/export", params={"user_id": user})).text
     assert secret in lines
@@ -240,7 +240,7 @@ async def test_a_file_does_not_bring_back_a_lesson_whose_source_was_erased_here(
 async def test_episodes_erased_at_the_same_time_as_lessons_are_learned_leave_nothing_behind(
     world: World, user: str, together: int
 ) -> None:
-    client, secrets = world.client, [f"ibis{uuid4().hex[:8]}" for _ in range(together)]
+    client, secrets = world.client, [new_word("ibis") for _ in range(together)]
 
     async def come_and_go(secret: str) -> None:
         name = f"t-{uuid4().hex[:8]}"
