@@ -35,12 +35,17 @@ def fill(stack: Stack, user: str, texts: Sequence[str]) -> None:
     """Write in batches and wait until all are in the vector index.  Not measured."""
     line = stack.line()
     for start in range(0, len(texts), BATCH):
-        part = [{"user_id": user, "content": text, "infer": False} for text in texts[start : start + BATCH]]
-        answer = line.ask("POST", "/v1/memories/batch", {"memories": part})
-        refused = [one for one in answer["results"] if one["status"] != "created"]
-        if refused:
-            raise RuntimeError(f"not written: {refused[:2]}")
+        write_batch(line, [(user, text) for text in texts[start : start + BATCH]])
     wait_indexed(line, user)
+
+
+def write_batch(line: Line, written: Sequence[tuple[str, str]]) -> None:
+    """Texts of users, at most BATCH; all of them are kept when it returns."""
+    memories = [{"user_id": user, "content": text, "infer": False} for user, text in written]
+    answer = line.ask("POST", "/v1/memories/batch", {"memories": memories})
+    refused = [one for one in answer["results"] if one["status"] != "created"]
+    if refused:
+        raise RuntimeError(f"not written: {refused[:2]}")
 
 
 def wait_indexed(line: Line, user: str) -> None:

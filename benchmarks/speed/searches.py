@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from benchmarks.speed import ours
 from benchmarks.speed.figures import Series
@@ -22,9 +23,8 @@ def cold(stack: Stack, peer: Mem0 | None, embed: Embed, series: Series, size: in
     done = timed(stack, ours.search(USER), asked)
     _no_errors("search", done.errors)
     series.times(f"search_{size}.ours_ms", done.seconds)
-    series.times(
-        f"embed_{size}.alone_ms", [_seconds(embed, text) for text in queries(SEED, count, size, f"alone {tag}")]
-    )
+    others = queries(SEED, count, size, f"alone {tag}")
+    series.times(f"embed_{size}.alone_ms", [seconds(partial(embed, text)) for text in others])
     if peer is not None:
         answer = peer.ask("search", user=USER, texts=asked, clients=1)
         _no_errors("mem0 search", answer["errors"])
@@ -59,7 +59,8 @@ def eight_clients(stack: Stack, peer: Mem0 | None, series: Series, size: int, ta
 SEED, USER = "archive", "archivist"
 
 
-def _seconds(work: Embed, text: str) -> float:
+def seconds(work: Callable[[], object]) -> float:
+    """How long one call takes."""
     begun = time.perf_counter()
-    work(text)
+    work()
     return time.perf_counter() - begun
