@@ -48,13 +48,13 @@ def write_batch(line: Line, written: Sequence[tuple[str, str]]) -> None:
         raise RuntimeError(f"not written: {refused[:2]}")
 
 
-def wait_indexed(line: Line, user: str) -> None:
-    """Until no memory of the user waits for its vector."""
+def wait_indexed(line: Line, user: str, pause_s: float = 0.01) -> None:
+    """Until no memory of the user waits for its vector.  Being asked costs the service time: with many memories ask seldom."""
     deadline = time.monotonic() + VISIBLE_MAX_S * 10
     while time.monotonic() < deadline:
         if line.ask("GET", f"/v1/stats?user_id={user}")["index"]["pending"] == 0:
             return
-        time.sleep(0.01)
+        time.sleep(pause_s)
     raise RuntimeError("the vectors did not come in time")
 
 
