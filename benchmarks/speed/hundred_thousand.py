@@ -3,9 +3,9 @@
     python -m benchmarks.speed.hundred_thousand [--memories N] [--rounds N] [--searches N] [--home FOLDER] [--json FILE]
 
 The same texts, model and questions as in benchmarks.speed.run, but spread over many users, skewed as in benchmarks.scale (Zipf's law;
-of 100,000 the largest has 13,000), who are asked for by how much they have.  All is embedded by the real model, which takes
-some six minutes; with --home the stack's folder is kept and filled once.  Writes benchmarks/results/speed_100k.json, exits with 1
-when the bar is missed.
+of 100,000 the largest has 13,861), who are asked for by how much they have.  All is embedded by the real model, which takes
+six minutes to a quarter of an hour; with --home the stack's folder is kept and filled once.  Writes
+benchmarks/results/speed_100k.json, exits with 1 when the bar is missed.
 """
 
 from __future__ import annotations
