@@ -48,8 +48,8 @@ def write_batch(line: Line, written: Sequence[tuple[str, str]]) -> None:
         raise RuntimeError(f"not written: {refused[:2]}")
 
 
-def wait_indexed(line: Line, user: str, pause_s: float = 0.01) -> None:
-    """Until no memory of the user waits for its vector.  Being asked costs the service time: with many memories ask seldom."""
+def wait_indexed(line: Line, user: str, pause_s: float = 0.04) -> None:
+    """Until no memory of the user waits for its vector.  Being asked takes time from embedding (a tenth, every 10 ms): ask seldom."""
     deadline = time.monotonic() + VISIBLE_MAX_S * 10
     while time.monotonic() < deadline:
         if line.ask("GET", f"/v1/stats?user_id={user}")["index"]["pending"] == 0:
