@@ -11,7 +11,7 @@ import redis
 
 from benchmarks.speed import ours
 from benchmarks.speed.figures import Series
-from benchmarks.speed.load import timed
+from benchmarks.speed.load import seconds_of, timed
 from benchmarks.speed.peer import Mem0
 from benchmarks.speed.rest import Line
 from benchmarks.speed.searches import SEED, USER
@@ -98,9 +98,8 @@ def _take_turns(series: Series, calls: dict[str, Callable[[], object]], count: i
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(count + count // 10):
         for name, call in calls.items():
-            begun = time.perf_counter()
-            call()
+            took = seconds_of(call)
             if number >= count // 10:  # the first tenth warms up
-                taken[name].append(time.perf_counter() - begun)
-    for name, seconds in taken.items():
-        series.times(name, seconds)
+                taken[name].append(took)
+    for name, values in taken.items():
+        series.times(name, values)

@@ -73,10 +73,9 @@ def measured(stack: Stack, embed: Callable[[str], object], tag: str) -> Series:
     searches.cached(stack, None, series, MEMORIES, tag, CALLS)
     edges.mcp(stack, series, CHEAP_CALLS // 3)
     writes.visible(stack, series, tag, CALLS)
-    user = f"alone-{tag}"
-    alone = timed(stack, ours.write(user), texts(f"alone {tag}", CALLS * 2))
+    alone = timed(stack, ours.write(f"alone-{tag}"), texts(f"alone {tag}", CALLS * 2))
     series.add("write_1.ours_mean_ms", 1000 * alone.whole / len(alone.seconds))
-    ours.wait_indexed(stack.line(), user)
+    ours.wait_indexed(stack.line())
     writes.eight_clients(stack, None, series, tag, CALLS * 4)
     return series
 

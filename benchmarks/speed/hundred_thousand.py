@@ -14,7 +14,6 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -26,8 +25,8 @@ from benchmarks.machine import machine
 from benchmarks.scale.corpus import by_weight, shares
 from benchmarks.speed import ours, peer
 from benchmarks.speed.figures import Series
+from benchmarks.speed.load import seconds_of
 from benchmarks.speed.run import embedding_alone, said
-from benchmarks.speed.searches import seconds
 from benchmarks.speed.stack import Stack
 from benchmarks.speed.texts import queries, text_of
 
@@ -71,12 +70,9 @@ def _fill(stack: Stack, want: dict[str, int]) -> None:
     if line.ask("POST", "/v1/memories/search", {"user_id": next(iter(want)), "query": "anything"})["results"]:
         said("the store is filled already")
     else:
-        written = _mixed(want)
-        for start in range(0, len(written), ours.BATCH):
-            ours.write_batch(line, written[start : start + ours.BATCH])
+        ours.write_all(line, _mixed(want))
     said("waiting for the vectors")
-    for user in want:
-        ours.wait_indexed(line, user, WAIT_PAUSE_S)
+    ours.wait_indexed(line, WAIT_PAUSE_S)
 
 
 def _mixed(want: dict[str, int]) -> list[tuple[str, str]]:
@@ -92,11 +88,11 @@ def _measure(stack: Stack, model: str, want: dict[str, int], rounds: int, count:
         said(f"round {number + 1} of {rounds}")
         taken: dict[str, list[float]] = {"cold": [], "cached": [], "embedding": []}
         for place, user in enumerate(by_weight(np.random.default_rng([number, count]), want, count)):
-            salt = f"{time.time()} {place}"  # a kept home may have been asked before
+            salt = f"{number} {place}"
             [question], [other] = queries(user, 1, want[user], salt), queries(user, 1, want[user], f"alone {salt}")
             ask = partial(ours.search(user), line, question)
             for name, work in (("cold", ask), ("cached", ask), ("embedding", partial(embed, other))):
-                taken[name].append(seconds(work))
+                taken[name].append(seconds_of(work))
         for name, values in taken.items():
             series.times(f"{name}_ms", values)
     return series

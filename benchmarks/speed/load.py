@@ -26,6 +26,13 @@ class Timed:
         return len(self.seconds) / self.whole
 
 
+def seconds_of(work: Callable[[], object]) -> float:
+    """How long one call takes."""
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
 def timed(stack: Stack, call: Call, texts: Sequence[str], clients: int = 1) -> Timed:
     """`call(line, text)` for each text, spread over `clients` threads with a kept connection each."""
     seconds, errors = [0.0] * len(texts), list[str]()

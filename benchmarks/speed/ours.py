@@ -34,25 +34,25 @@ def search(user: str, **options: Any) -> Call:
 def fill(stack: Stack, user: str, texts: Sequence[str]) -> None:
     """Write in batches and wait until all are in the vector index.  Not measured."""
     line = stack.line()
-    for start in range(0, len(texts), BATCH):
-        write_batch(line, [(user, text) for text in texts[start : start + BATCH]])
-    wait_indexed(line, user)
+    write_all(line, [(user, text) for text in texts])
+    wait_indexed(line)
 
 
-def write_batch(line: Line, written: Sequence[tuple[str, str]]) -> None:
-    """Texts of users, at most BATCH; all of them are kept when it returns."""
-    memories = [{"user_id": user, "content": text, "infer": False} for user, text in written]
-    answer = line.ask("POST", "/v1/memories/batch", {"memories": memories})
-    refused = [one for one in answer["results"] if one["status"] != "created"]
-    if refused:
-        raise RuntimeError(f"not written: {refused[:2]}")
+def write_all(line: Line, written: Sequence[tuple[str, str]]) -> None:
+    """Users' texts in batches; all of them are kept when it returns."""
+    for start in range(0, len(written), BATCH):
+        part = [{"user_id": user, "content": text, "infer": False} for user, text in written[start : start + BATCH]]
+        answer = line.ask("POST", "/v1/memories/batch", {"memories": part})
+        refused = [one for one in answer["results"] if one["status"] != "created"]
+        if refused:
+            raise RuntimeError(f"not written: {refused[:2]}")
 
 
-def wait_indexed(line: Line, user: str, pause_s: float = 0.04) -> None:
-    """Until no memory of the user waits for its vector.  Being asked takes time from embedding (a tenth, every 10 ms): ask seldom."""
+def wait_indexed(line: Line, pause_s: float = 0.04) -> None:
+    """Until no memory waits for its vector.  /ready counts what waits and, unlike /v1/stats, not what is stored; still ask seldom."""
     deadline = time.monotonic() + VISIBLE_MAX_S * 10
     while time.monotonic() < deadline:
-        if line.ask("GET", f"/v1/stats?user_id={user}")["index"]["pending"] == 0:
+        if line.ask("GET", "/ready")["index"]["pending"] == 0:
             return
         time.sleep(pause_s)
     raise RuntimeError("the vectors did not come in time")

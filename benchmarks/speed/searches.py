@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 
 from benchmarks.speed import ours
 from benchmarks.speed.figures import Series
-from benchmarks.speed.load import timed
+from benchmarks.speed.load import seconds_of, timed
 from benchmarks.speed.peer import Mem0
 from benchmarks.speed.stack import Stack
 from benchmarks.speed.texts import queries
@@ -24,7 +23,7 @@ def cold(stack: Stack, peer: Mem0 | None, embed: Embed, series: Series, size: in
     _no_errors("search", done.errors)
     series.times(f"search_{size}.ours_ms", done.seconds)
     others = queries(SEED, count, size, f"alone {tag}")
-    series.times(f"embed_{size}.alone_ms", [seconds(partial(embed, text)) for text in others])
+    series.times(f"embed_{size}.alone_ms", [seconds_of(partial(embed, text)) for text in others])
     if peer is not None:
         answer = peer.ask("search", user=USER, texts=asked, clients=1)
         _no_errors("mem0 search", answer["errors"])
@@ -57,10 +56,3 @@ def eight_clients(stack: Stack, peer: Mem0 | None, series: Series, size: int, ta
 
 
 SEED, USER = "archive", "archivist"
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """How long one call takes."""
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun

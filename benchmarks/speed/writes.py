@@ -20,7 +20,7 @@ def one_client(stack: Stack, peer: Mem0 | None, series: Series, tag: str, count:
     done = timed(stack, ours.write(f"writer-{tag}"), written)
     _no_errors("write", done.errors)
     series.times("write_1.ours_ms", done.seconds)
-    ours.wait_indexed(stack.line(), f"writer-{tag}")  # the next round starts idle
+    ours.wait_indexed(stack.line())  # the next round starts idle
     if peer is not None:
         answer = peer.ask("add", user=f"writer-{tag}", texts=written, clients=1)
         _no_errors("mem0 add", answer["errors"])
@@ -34,7 +34,7 @@ def eight_clients(stack: Stack, peer: Mem0 | None, series: Series, tag: str, cou
     begun = time.perf_counter()
     done = timed(stack, ours.write(user), written, CLIENTS)
     _no_errors("write", done.errors)
-    ours.wait_indexed(line, user)
+    ours.wait_indexed(line)
     visible_s = time.perf_counter() - begun
     series.add("write_8.ours_per_s", done.per_second)
     series.add("searchable.ours_per_s", count / visible_s)
